@@ -1,0 +1,56 @@
+# What a developer runs; `make` alone lists it. Needs Python 3.10 or later and nothing else.
+
+PYTHON ?= python3
+JOBS   ?= 2
+ARGS   ?=
+
+VENV  := .venv
+PY    := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install check test format demo bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  PYTHON=python3.11 chooses the interpreter, JOBS=2 the test processes,"
+	@echo "  ARGS=\"tests/data -k balanced\" what pytest runs (all by default)."
+
+install: $(READY) ## the virtual environment .venv, with exactly the versions of constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "make: $(PYTHON) is older than 3.10; set PYTHON=..." >&2; exit 1; }
+	@echo "==> installing into $(VENV) (once; a minute or two)"
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+check: $(READY) ## lint, formatting and types, without the tests
+	@echo "==> ruff check"
+	@$(PY) -m ruff check --quiet
+	@echo "==> ruff format"
+	@$(PY) -m ruff format --quiet --check
+	@echo "==> mypy"
+	@$(PY) -m mypy --no-error-summary
+
+# One thread a process: the test processes share the cores. `worksteal` keeps the tests of a file together
+# (so that what a module's fixture trained is trained once) until a process runs out of work.
+test: check ## everything a change must pass: check, all tests, all examples in docstrings and docs
+	@echo "==> pytest"
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+format: $(READY) ## put the code into the house format and fix what lint can fix
+	@$(PY) -m ruff check --fix
+	@$(PY) -m ruff format
+
+demo: $(READY) ## train, prune and print: a short run on the digits that come with the package
+	@$(PY) examples/first_steps.py
+
+bench: $(READY) ## the training step of a converted network against the plain one
+	@$(PY) -m benchmarks.step $(ARGS)
+
+clean: ## remove the environment, caches and build products
+	@rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
