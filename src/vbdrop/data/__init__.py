@@ -1,0 +1,5 @@
+"""The data sets."""
+
+from vbdrop.data.digits import Digits, digits
+
+__all__ = ["Digits", "digits"]
