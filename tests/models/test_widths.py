@@ -1,0 +1,25 @@
+import pytest
+
+from vbdrop import models
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("mlp", {"units": 0}, "`units` must be a number of units, an int >= 1; got 0"),
+        ("mlp", {"units": 1.5}, "`units` .* got 1.5"),
+        ("mlp", {"units": True}, "`units` .* got True"),
+        ("lenet-300-100", {"inputs": 0}, "`inputs` .* got 0"),
+        ("lenet-5", {"classes": -1}, "`classes` .* got -1"),
+        (
+            "kingma-cnn",
+            {"scale": 0.0},
+            r"`scale` must leave every layer at least one unit, 32 \* scale >= 1; got 0.0",
+        ),
+        ("kingma-cnn", {"scale": float("nan")}, "`scale` .* got nan"),
+        ("vgg", {"width": -1.0}, "`width` .* got -1.0"),
+    ],
+)
+def test_impossible_widths_are_refused(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        models.build(name, **arguments)
