@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def compiler() -> str:
-    """The C compiler; where there is none, its tests are skipped, or fail if CI=true says that they must run."""
+    """The C compiler; where there is none, its tests are skipped, or fail if CI=true asks for all of them."""
     for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
         if name and (found := shutil.which(name)):
             return found

@@ -3,8 +3,8 @@
     python tools/draw_digits.py path/to/mnist
 
 The same files give the same bytes (with one version of zlib). No random number is involved: of each class the
-images are taken at even steps, so that both halves of MNIST's test set, which are not equally hard, are there in
-proportion.
+images are taken at even steps, so that both halves of MNIST's test set, which are not equally hard, are there
+in proportion.
 """
 
 import argparse

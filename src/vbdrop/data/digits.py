@@ -19,7 +19,7 @@ SHA256 = "3fbc431aad3e5279440915b37f93c80aaf570ff551b56a56afadb25986cd2f0c"
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images in [0, 1] (float32, of shape count x 1 x 28 x 28) and their labels 0 to 9 (int64, one an image)."""
+    """Images in [0, 1] (float32, count x 1 x 28 x 28) and their labels 0 to 9 (int64, one an image)."""
 
     train_images: Tensor
     train_labels: Tensor
