@@ -1,0 +1,37 @@
+"""vbdrop: dropout rates that a network learns by itself, and a smaller plain model afterwards.
+
+The public names are loaded when they are first used, so that `import vbdrop` is quick and the reports need no torch.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "ELBO": "objective",
+    "Prediction": "prediction",
+    "Rates": "layers",
+    "Units": "layers",
+    "Warmup": "objective",
+    "Weights": "layers",
+    "convert_": "convert",
+    "deterministic_": "convert",
+    "kl": "objective",
+    "param_groups": "convert",
+    "predict": "prediction",
+    "rates": "convert",
+    "recalibrate_": "convert",
+    "register_layer": "layers",
+    "sampling": "prediction",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a public name can be anything
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'vbdrop' has no attribute {name!r}")
+    return getattr(import_module(f"vbdrop.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

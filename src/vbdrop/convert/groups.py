@@ -1,0 +1,64 @@
+"""Parameter groups for an optimizer: the rates apart, without weight decay."""
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from vbdrop.layers import Variational
+
+
+def param_groups(
+    model: nn.Module,
+    *,
+    lr: float | None = None,
+    rate_lr: float | None = None,
+    weight_decay: float | None = None,
+    existing: Optimizer | None = None,
+) -> list[dict[str, Any]]:
+    """The model's parameters in two groups for an optimizer: the weights, and the rates.
+
+    The rates (``log_sigma2``, ``log_alpha`` and both parameters of a gate) get no weight decay, which would pull them
+    towards a dropout rate that nobody asked for.
+
+    Args:
+        model: A converted model.
+        lr: The learning rate of the weights; None for the optimizer's own.
+        rate_lr: The learning rate of the rates; None for the same as ``lr``.
+        weight_decay: The weight decay of the weights; None for the optimizer's own.
+        existing: An optimizer that was built before the conversion: only what it does not have yet is returned.
+
+    Returns:
+        A list for the optimizer's constructor, or for `torch.optim.Optimizer.add_param_group`, group by group.
+
+    Example:
+        >>> import torch, vbdrop
+        >>> model = nn.Linear(8, 4)
+        >>> optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> for group in vbdrop.param_groups(model, rate_lr=1e-2, existing=optimizer):
+        ...     optimizer.add_param_group(group)
+        >>> [len(group["params"]) for group in optimizer.param_groups]
+        [2, 1]
+    """
+    for name, value in (("lr", lr), ("rate_lr", rate_lr), ("weight_decay", weight_decay)):
+        if value is not None and not value >= 0:
+            raise ValueError(f"`{name}` must be a number, at least 0, or None; got {value!r}.")
+    rate_ids = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, Variational)
+        for name, parameter in module._parameters.items()
+        if name in module.wide_parameters
+    }
+    known = {id(p) for group in existing.param_groups for p in group["params"]} if existing else set()
+    fresh = [p for p in model.parameters() if id(p) not in known]
+    weights: dict[str, Any] = {"params": [p for p in fresh if id(p) not in rate_ids]}
+    rates: dict[str, Any] = {"params": [p for p in fresh if id(p) in rate_ids], "weight_decay": 0.0}
+    if lr is not None:
+        weights["lr"] = rates["lr"] = lr
+    if rate_lr is not None:
+        rates["lr"] = rate_lr
+    if weight_decay is not None:
+        weights["weight_decay"] = weight_decay
+    return [group for group in (weights, rates) if group["params"]]

@@ -1,0 +1,58 @@
+"""Which modules of a model can be converted, and why the others cannot."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import is_parametrized
+
+from vbdrop.layers import LAYERS, NoisyLayer, Rates, Units, Variational, Weights
+from vbdrop.layers.modes import Mode
+
+
+def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module that holds parameters of its own, once, except those that vbdrop added."""
+    for name, module in model.named_modules():
+        is_own_gate = isinstance(module, Variational) and not isinstance(module, NoisyLayer)
+        inside_parametrization = ".parametrizations." in f".{name}."
+        has_weights = bool(module._parameters) or is_parametrized(module)
+        if has_weights and not is_own_gate and not inside_parametrization:
+            yield name, module
+
+
+def shared_parameters(model: nn.Module) -> set[int]:
+    """The ids of parameters that more than one module holds: tied weights."""
+    counts = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
+    return {key for key, count in counts.items() if count > 1}
+
+
+def why_left(module: nn.Module, shared: set[int]) -> str | None:
+    """The reason for which a module cannot be converted in any mode, or None if it can."""
+    kind = type(module).__name__
+    if is_parametrized(module):
+        return "its weight is parametrized"
+    if isinstance(module, LazyModuleMixin):
+        return f"{kind} has no weights yet; run one forward first"
+    if type(module) not in LAYERS and not isinstance(module, NoisyLayer):
+        if isinstance(module, nn.MultiheadAttention):
+            return "MultiheadAttention uses its weights functionally"
+        if isinstance(module, tuple(LAYERS)):
+            return f"{kind} is a subclass that may compute something else; vbdrop.register_layer can add it"
+        return f"no noisy layer for {kind}"
+    weight = module._parameters.get("weight")
+    if weight is None:
+        return "its weight is not a plain parameter"
+    if not weight.is_floating_point():
+        return f"its weight is {weight.dtype}"
+    if any(id(p) in shared for p in module._parameters.values()):
+        return "its parameters are shared with another module"
+    return None
+
+
+def why_not_again(module: nn.Module, mode: Mode) -> str | None:
+    """The reason for which a module that is already noisy cannot take this mode too, or None if it can."""
+    if isinstance(mode, Units):
+        return "already has gates" if "gate" in module._modules or "output_gate" in module._modules else None
+    noise = getattr(module, "noise", None) if isinstance(module, NoisyLayer) else None
+    return f"already converted with {type(noise).__name__}" if isinstance(noise, Weights | Rates) else None

@@ -1,0 +1,21 @@
+"""Pure tensor functions: sampling by local reparameterization, gates, masks, and the KL with its gradient."""
+
+from vbdrop.functional.bounds import upper_bounded
+from vbdrop.functional.gates import apply_gate
+from vbdrop.functional.kl import kl_sum
+from vbdrop.functional.local_reparameterization import noisy_product, reference
+from vbdrop.functional.masks import alive, masked
+from vbdrop.functional.products import Convolution, MatrixProduct, Product
+
+__all__ = [
+    "Convolution",
+    "MatrixProduct",
+    "Product",
+    "alive",
+    "apply_gate",
+    "kl_sum",
+    "masked",
+    "noisy_product",
+    "reference",
+    "upper_bounded",
+]

@@ -1,0 +1,44 @@
+"""A bound on a parameter that lets it come back."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _UpperBounded(torch.autograd.Function):
+    """Clamps the value; stops only the gradient that would push a value at the bound further out."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, bound: float) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(value)
+        ctx.bound = bound
+        return value.clamp_max(bound)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (value,) = ctx.saved_tensors
+        outward = (value >= ctx.bound) & (grad < 0)  # descent goes against the gradient
+        return grad.masked_fill(outward, 0.0), None
+
+
+def upper_bounded(value: Tensor, bound: float | None) -> Tensor:
+    """``min(value, bound)``, with the gradient that points back inside kept alive at the bound.
+
+    A plain clamp has no gradient beyond its bound, so a parameter that crosses it once stays there for good.
+
+    Args:
+        value: The parameter.
+        bound: Its largest allowed value, or None for no bound.
+
+    Returns:
+        The bounded value.
+
+    Example:
+        >>> upper_bounded(torch.tensor([-1.0, 2.0]), 0.0)
+        tensor([-1.,  0.])
+    """
+    if bound is None:
+        return value
+    bounded: Tensor = _UpperBounded.apply(value, bound)  # type: ignore[no-untyped-call]
+    return bounded

@@ -1,0 +1,46 @@
+r"""Multiplicative noise on units (Eq. 19): :math:`B' = f(B) \circ W'` with :math:`W' \sim N(\theta, \sigma^2)`."""
+
+import torch
+from torch import Tensor
+
+
+def gate_noise(x: Tensor, axis: int) -> Tensor:
+    """Standard normal numbers, one per sample and unit: shared over the axes that follow the unit's.
+
+    Args:
+        x: The features.
+        axis: The units' axis, counted from the end (-1 for a linear layer, -3 for images).
+
+    Returns:
+        Noise that broadcasts against ``x``, in float32 or wider.
+
+    Example:
+        >>> gate_noise(torch.zeros(8, 3, 5, 5), axis=-3).shape
+        torch.Size([8, 3, 1, 1])
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    leading = x.shape[: x.dim() + axis + 1]
+    return torch.randn(*leading, *[1] * (-axis - 1), dtype=dtype, device=x.device)
+
+
+def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int) -> Tensor:
+    """Multiply each unit by its gate, ``mean + deviation * noise``, or by ``mean`` alone.
+
+    Args:
+        x: The features.
+        mean: The gates' means, one a unit.
+        deviation: Their standard deviations, or None for no noise.
+        axis: The units' axis, counted from the end.
+
+    Returns:
+        The gated features, in the dtype of ``x``.
+
+    Example:
+        >>> apply_gate(torch.ones(1, 2), torch.tensor([2.0, 0.0]), None, axis=-1)
+        tensor([[2., 0.]])
+    """
+    spread = (-1, *[1] * (-axis - 1))
+    gate = mean.view(spread)
+    if deviation is not None:
+        gate = gate + deviation.view(spread) * gate_noise(x, axis)
+    return x * gate.to(x.dtype)

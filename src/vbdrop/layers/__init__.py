@@ -1,0 +1,31 @@
+"""Layers with noisy weights and gates, the modes in which they learn, and the table `LAYERS`."""
+
+from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from vbdrop.layers.gate import Gate
+from vbdrop.layers.layer import NoisyLayer
+from vbdrop.layers.linear import Linear
+from vbdrop.layers.modes import Filter, Mode, Rates, Units, Weights
+from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.table import LAYERS, register_layer
+from vbdrop.layers.variational import Variational
+
+__all__ = [
+    "LAYERS",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Filter",
+    "Gate",
+    "Linear",
+    "Mode",
+    "Noisy",
+    "NoisyLayer",
+    "Rates",
+    "Units",
+    "Variational",
+    "Weights",
+    "register_layer",
+]

@@ -1,0 +1,124 @@
+"""Convolutions and transposed convolutions in one to three dimensions, with noisy weights or gates."""
+
+from typing import cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from vbdrop.functional import Convolution
+from vbdrop.layers.layer import NoisyLayer
+
+
+class _NoisyConvNd(NoisyLayer, _ConvNd):
+    """What plain and transposed convolutions share."""
+
+    @property
+    def _dims(self) -> int:
+        return len(self.kernel_size)
+
+    @property
+    def unit_axis(self) -> int:
+        """The channels come before the spatial axes."""
+        return -1 - self._dims
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of input channels."""
+        return self.in_channels
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of output channels."""
+        return self.out_channels
+
+    def _column(self, values: Tensor) -> Tensor:
+        """Values along the weight's first axis."""
+        return values.view(-1, *[1] * (self._dims + 1))
+
+    def _grouped(self, values: Tensor) -> Tensor:
+        """Values along the weight's second axis, where each block of rows has the values of its group."""
+        rows = self.weight.shape[0] // self.groups
+        blocks = values.view(self.groups, -1).repeat_interleave(rows, dim=0)
+        return blocks.view(*blocks.shape, *[1] * self._dims)
+
+    def _batched(self, x: Tensor, product: Convolution) -> Tensor:
+        """The forward for a batch, or for one example without a batch axis."""
+        if x.dim() == self._dims + 1:
+            return self._noisy_forward(x.unsqueeze(0), product).squeeze(0)
+        return self._noisy_forward(x, product)
+
+
+class _NoisyConv(_NoisyConvNd):
+    """A convolution: the weight is [out, in / groups, ...]."""
+
+    def per_input(self, values: Tensor) -> Tensor:
+        """Along the second axis, by group."""
+        return self._grouped(values)
+
+    def per_output(self, values: Tensor) -> Tensor:
+        """Along the first axis."""
+        return self._column(values)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output, with noise in training."""
+        pads = self._reversed_padding_repeated_twice
+        before, after = pads[0::2], pads[1::2]
+        padding = tuple(reversed(before))
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, pads, mode=self.padding_mode), (0,) * self._dims
+        elif before != after:  # 'same' with an even kernel
+            input, padding = F.pad(input, pads), (0,) * self._dims
+        product = Convolution(self.stride, padding, self.dilation, output_padding=(0,) * self._dims, groups=self.groups)
+        return self._batched(input, product)
+
+
+class _NoisyConvTranspose(_NoisyConvNd, _ConvTransposeNd):
+    """A transposed convolution: the weight is [in, out / groups, ...]."""
+
+    def per_input(self, values: Tensor) -> Tensor:
+        """Along the first axis."""
+        return self._column(values)
+
+    def per_output(self, values: Tensor) -> Tensor:
+        """Along the second axis, by group."""
+        return self._grouped(values)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """The layer's output, with noise in training."""
+        padding = cast(tuple[int, ...], self.padding)  # a transposed convolution has numbers only
+        output_padding = self._output_padding(
+            input,
+            output_size,
+            list(self.stride),
+            list(padding),
+            list(self.kernel_size),
+            self._dims,
+            list(self.dilation),
+        )
+        product = Convolution(self.stride, padding, self.dilation, True, tuple(output_padding), self.groups)
+        return self._batched(input, product)
+
+
+class Conv1d(_NoisyConv, nn.Conv1d):
+    """`torch.nn.Conv1d` after `vbdrop.convert_`."""
+
+
+class Conv2d(_NoisyConv, nn.Conv2d):
+    """`torch.nn.Conv2d` after `vbdrop.convert_`."""
+
+
+class Conv3d(_NoisyConv, nn.Conv3d):
+    """`torch.nn.Conv3d` after `vbdrop.convert_`."""
+
+
+class ConvTranspose1d(_NoisyConvTranspose, nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d` after `vbdrop.convert_`."""
+
+
+class ConvTranspose2d(_NoisyConvTranspose, nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d` after `vbdrop.convert_`."""
+
+
+class ConvTranspose3d(_NoisyConvTranspose, nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d` after `vbdrop.convert_`."""

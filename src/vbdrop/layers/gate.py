@@ -1,0 +1,73 @@
+"""A gate a unit: learned multiplicative noise on features (Eq. 19)."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.functional import alive, apply_gate, masked
+from vbdrop.layers.modes import Units
+from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.variational import Variational
+from vbdrop.priors import as_prior
+
+
+class Gate(Variational):
+    """Multiplies each unit by ``z ~ N(weight, sigma2)``, one draw per sample and unit, shared over space.
+
+    Args:
+        units: The number of units.
+        axis: The units' axis, counted from the end (-1 for a linear layer, -3 for images).
+        mode: Prior, threshold and initial variance.
+        like: A tensor whose device and (widened to float32) dtype the gates take.
+
+    Example:
+        >>> gate = Gate(3, axis=-1, mode=Units(), like=torch.ones(1)).eval()
+        >>> gate(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[1., 2., 3.]], grad_fn=...)
+    """
+
+    wide_parameters: ClassVar[tuple[str, ...]] = ("weight", "log_sigma2")
+
+    def __init__(self, units: int, axis: int, mode: Units, like: Tensor) -> None:
+        super().__init__()
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        self.axis = axis
+        self.mode = mode
+        self.weight = nn.Parameter(torch.empty(units, dtype=dtype, device=like.device))
+        self.log_sigma2 = nn.Parameter(torch.empty(units, dtype=dtype, device=like.device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Every gate at exactly 1, with the initial variance."""
+        nn.init.ones_(self.weight)
+        nn.init.constant_(self.log_sigma2, self.mode.log_sigma2)
+
+    def variational(self) -> Iterator[Noisy]:
+        """The gates."""
+        yield Noisy("weight", self.weight, as_prior(self.mode.prior), self.mode.threshold, self.log_sigma2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The gated features."""
+        mean: Tensor = self.weight
+        deviation = None
+        if not self.training or self.mode.mask_in_training:
+            keep = alive(self.weight, self.log_sigma2, self.mode.threshold)
+            mean = masked(mean, keep)
+        if self.noise_is_on:
+            deviation = torch.exp(0.5 * self.log_sigma2)
+            if not self.training:
+                deviation = masked(deviation, keep)
+        return apply_gate(x, mean, deviation, self.axis)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
+        """Gates that a plain ``state_dict`` does not have start afresh."""
+        if not any(prefix + name in state_dict for name in self._parameters):
+            self.reset_parameters()
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The number of units."""
+        return f"{self.weight.numel()} units, threshold={self.mode.threshold}"

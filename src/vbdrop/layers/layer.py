@@ -1,0 +1,197 @@
+"""The shared part of linear and convolutional layers with noisy weights and gates."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.functional import Product, alive, masked, noisy_product, reference, upper_bounded
+from vbdrop.layers.gate import Gate
+from vbdrop.layers.modes import Mode, Rates, Units, Weights
+from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.variational import Variational
+from vbdrop.priors import as_prior, log_alpha_of
+
+START_MARGIN = 1.0
+"""A weight starts at least this far below its threshold in ``log_alpha``."""
+
+LOWEST_LOG_SIGMA2 = -80.0
+"""Initial log variances stay above this, so that their exponentials are normal numbers in float32."""
+
+
+class NoisyLayer(Variational):
+    """A layer whose weights are noisy, or whose inputs or outputs are gated, or both.
+
+    It is mixed into a torch layer (`class Linear(NoisyLayer, nn.Linear)`), and a plain layer becomes one by taking its
+    class and calling `add_noise_`: the module, its ``weight`` and its ``bias`` stay the objects that they were.
+    """
+
+    wide_parameters: ClassVar[tuple[str, ...]] = ("log_sigma2", "log_alpha")
+    noise: Weights | Rates | None = None
+    """The mode of the weights; None where only gates were added."""
+    fused: bool = True
+    """Whether the layer uses its own backward; False for the plain formula, which can be differentiated twice."""
+    weight: Tensor
+    bias: Tensor | None
+    log_sigma2: nn.Parameter
+    log_alpha: nn.Parameter
+
+    # what a kind of layer says about itself
+
+    @property
+    @abstractmethod
+    def unit_axis(self) -> int:
+        """The axis of the features that runs over units, counted from the end."""
+
+    @property
+    @abstractmethod
+    def n_inputs(self) -> int:
+        """The number of input units."""
+
+    @property
+    @abstractmethod
+    def n_outputs(self) -> int:
+        """The number of output units."""
+
+    @abstractmethod
+    def per_input(self, values: Tensor) -> Tensor:
+        """One value per input unit, brought to a shape that broadcasts against ``weight``."""
+
+    @abstractmethod
+    def per_output(self, values: Tensor) -> Tensor:
+        """One value per output unit, brought to a shape that broadcasts against ``weight``."""
+
+    # becoming noisy, and plain again
+
+    def add_noise_(self, mode: Mode, *, inputs: bool = True, outputs: bool = False) -> None:
+        """Add noisy weights or gates.
+
+        Args:
+            mode: `Weights`, `Rates` or `Units`.
+            inputs: For `Units`: whether what enters is gated.
+            outputs: For `Units`: whether the output channels are gated.
+        """
+        if isinstance(mode, Units):
+            if inputs:
+                self.gate = Gate(self.n_inputs, self.unit_axis, mode, self.weight).train(self.training)
+            if outputs:
+                self.output_gate = Gate(self.n_outputs, self.unit_axis, mode, self.weight).train(self.training)
+            return
+        self.noise = mode
+        setattr(self, self._rate_name, nn.Parameter(self._initial_rate()))
+
+    @property
+    def _rate_name(self) -> str:
+        return "log_sigma2" if isinstance(self.noise, Weights) else "log_alpha"
+
+    @torch.no_grad()
+    def _initial_rate(self) -> Tensor:
+        """The rates at the start; no weight starts dead, however small it is."""
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        weight = self.weight.to(dtype)
+        if isinstance(self.noise, Weights):
+            limit = self.noise.threshold - START_MARGIN - log_alpha_of(weight, torch.zeros_like(weight))
+            return limit.clamp(LOWEST_LOG_SIGMA2, self.noise.log_sigma2)
+        if self.noise is None:
+            raise TypeError("the layer has no noisy weights.")
+        shape = {"weight": self.weight.shape, "unit": (self.n_inputs,), "layer": ()}[self.noise.per]
+        return torch.full(shape, self.noise.log_alpha, dtype=dtype, device=weight.device)
+
+    @torch.no_grad()
+    def make_plain_(self, threshold: float | None = None) -> None:
+        """Fold masks and gates into ``weight`` and ``bias`` and take all that is variational out.
+
+        Args:
+            threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+        """
+        for entry in self.variational():
+            self.weight.copy_(masked(self.weight, ~entry.dead(threshold)))
+        for name in ("gate", "output_gate"):
+            gate = getattr(self, name, None)
+            if gate is None:
+                continue
+            (entry,) = gate.variational()
+            values = masked(entry.mean, ~entry.dead(threshold)).to(self.weight.dtype)
+            self.weight.mul_(self.per_input(values) if name == "gate" else self.per_output(values))
+            if name == "output_gate" and self.bias is not None:
+                self.bias.mul_(values)
+        self.strip_()
+
+    def strip_(self) -> None:
+        """Remove every parameter, submodule and attribute that `add_noise_` added."""
+        for name in ("log_sigma2", "log_alpha"):
+            self._parameters.pop(name, None)
+        for name in ("gate", "output_gate"):
+            self._modules.pop(name, None)
+        for name in ("noise", "fused", "sampling"):
+            self.__dict__.pop(name, None)
+
+    # seen from outside
+
+    def variational(self) -> Iterator[Noisy]:
+        """The noisy weights, if there are any; the gates are modules of their own."""
+        if isinstance(self.noise, Weights):
+            prior, threshold = as_prior(self.noise.prior), self.noise.threshold
+            yield Noisy("weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2)
+        elif isinstance(self.noise, Rates):
+            prior = as_prior(self.noise.prior)
+            yield Noisy("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
+
+    def _expand_rate(self, log_alpha: Tensor) -> Tensor:
+        per_unit = isinstance(self.noise, Rates) and self.noise.per == "unit"
+        return self.per_input(log_alpha) if per_unit else log_alpha
+
+    # the forward
+
+    def _posterior(self) -> tuple[Tensor, Tensor | None]:
+        """The weights that the forward uses: their means, and their variances where noise is drawn."""
+        if isinstance(self.noise, Rates):
+            if not self.noise_is_on:
+                return self.weight, None
+            log_alpha = upper_bounded(self.log_alpha, as_prior(self.noise.prior).max_log_alpha)
+            return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
+        if self.noise is None:
+            return self.weight, None
+        sigma2 = self.log_sigma2.exp() if self.noise_is_on else None
+        if self.training and not self.noise.mask_in_training:
+            return self.weight, sigma2
+        keep = alive(self.weight, self.log_sigma2, self.noise.threshold)
+        if not self.training and sigma2 is not None:
+            sigma2 = masked(sigma2, keep)
+        return masked(self.weight, keep), sigma2
+
+    def _noisy_forward(self, x: Tensor, product: Product) -> Tensor:
+        """Gate, product with noise where it is on, and gate again."""
+        gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
+        if gate is not None:
+            x = gate(x)
+        mean, sigma2 = self._posterior()
+        if sigma2 is None:
+            out = product(x, mean, self.bias)
+        else:
+            out = (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
+        return out if output_gate is None else output_gate(out)
+
+    # files and printing
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
+        """Variances that a plain ``state_dict`` does not have start afresh from the loaded weights."""
+        if self.noise is None or prefix + self._rate_name in state_dict:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
+        rate = self._parameters.pop(self._rate_name)
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+        finally:
+            self._parameters[self._rate_name] = rate
+        with torch.no_grad():
+            getattr(self, self._rate_name).copy_(self._initial_rate())
+
+    def extra_repr(self) -> str:
+        """The torch layer's own description, and how the weights are noisy."""
+        if self.noise is None:
+            return super().extra_repr()
+        prior = type(self.noise.prior).__name__
+        return f"{super().extra_repr()}, noise={type(self.noise).__name__}({prior})"

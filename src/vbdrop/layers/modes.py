@@ -1,0 +1,146 @@
+"""The three ways in which a layer becomes noisy: `Weights`, `Units` and `Rates`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from torch import nn
+
+from vbdrop.priors import Prior, as_prior
+
+Filter: TypeAlias = Callable[[str, nn.Module], bool]
+"""Chooses modules by their name in the model and by themselves."""
+
+Per: TypeAlias = Literal["weight", "unit", "layer"]
+"""What shares one learned rate: nothing, all weights of an input unit or channel, or all weights of a layer."""
+
+
+def _check_filter(mode: str, name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(f"`{name}` of {mode} must be a function (name, module) -> bool, or None; got {value!r}.")
+
+
+def _check_number(mode: str, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"`{name}` of {mode} must be a finite number; got {value!r}.")
+
+
+def _check_prunes(mode: str, prior: Prior) -> None:
+    if prior.max_log_alpha is not None:
+        raise ValueError(
+            f"`prior` of {mode} must allow any alpha; {prior!r} is valid up to log_alpha = {prior.max_log_alpha}, "
+            "where nothing ever counts as dead. Use it with Rates."
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Every weight learns its own alpha: weights that carry noise only are dropped.
+
+    Attributes:
+        prior: The prior's name or a `vbdrop.priors.Prior`.
+        threshold: A weight is dead from this ``log_alpha`` on.
+        log_sigma2: The log variance at the start. Small weights start lower, so that none starts dead.
+        mask_in_training: Whether the means of dead weights are already dropped in training.
+        filter_fn: Chooses the layers, ``(name, module) -> bool``; None for all.
+
+    Example:
+        >>> Weights(threshold=2.0).threshold
+        2.0
+    """
+
+    prior: str | Prior = "hierarchical"
+    threshold: float = 3.0
+    log_sigma2: float = -10.0
+    mask_in_training: bool = True
+    filter_fn: Filter | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", as_prior(self.prior))
+        _check_prunes("Weights", as_prior(self.prior))
+        _check_number("Weights", "threshold", self.threshold)
+        _check_number("Weights", "log_sigma2", self.log_sigma2)
+        _check_filter("Weights", "filter_fn", self.filter_fn)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Every unit learns a gate: units that carry noise only are dropped, and the layers around them shrink.
+
+    A gate sits on what enters a layer: each input feature of a linear layer, each input channel of a convolution. The
+    image's own channels are left alone: those of a first convolution, and of any with at most four input channels.
+
+    Attributes:
+        prior: The prior's name or a `vbdrop.priors.Prior`.
+        threshold: A unit is dead from this ``log_alpha`` on.
+        log_sigma2: The log variance of a gate at the start; its mean starts at 1.
+        mask_in_training: Whether dead units are already dropped in training.
+        outputs: Chooses the layers that also get gates on their output channels, ``(name, module) -> bool``; None for
+            none.
+        filter_fn: Chooses the layers that get gates on what enters them, ``(name, module) -> bool``; None for all.
+
+    Example:
+        >>> Units(outputs=lambda name, module: name == "conv2").threshold
+        0.0
+    """
+
+    prior: str | Prior = "hierarchical"
+    threshold: float = 0.0
+    log_sigma2: float = -9.0
+    mask_in_training: bool = False
+    outputs: Filter | None = None
+    filter_fn: Filter | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", as_prior(self.prior))
+        _check_prunes("Units", as_prior(self.prior))
+        _check_number("Units", "threshold", self.threshold)
+        _check_number("Units", "log_sigma2", self.log_sigma2)
+        if self.log_sigma2 >= self.threshold:
+            raise ValueError(
+                "`log_sigma2` of Units must be below `threshold`, or every gate starts dead; "
+                f"got log_sigma2={self.log_sigma2}, threshold={self.threshold}."
+            )
+        _check_filter("Units", "outputs", self.outputs)
+        _check_filter("Units", "filter_fn", self.filter_fn)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Dropout rates are learned, and nothing is ever dropped: Gaussian dropout that finds its own rate.
+
+    Attributes:
+        per: What has one rate: every ``"weight"``, every input ``"unit"``, or the ``"layer"``.
+        prior: The prior's name or a `vbdrop.priors.Prior`.
+        rate: The dropout rate p at the start, between 0 and 1; ``alpha = p / (1 - p)``.
+        filter_fn: Chooses the layers, ``(name, module) -> bool``; None for all.
+
+    Example:
+        >>> Rates(per="layer", rate=0.5).log_alpha
+        0.0
+    """
+
+    per: Per = "unit"
+    prior: str | Prior = "hierarchical"
+    rate: float = 0.1
+    filter_fn: Filter | None = None
+
+    def __post_init__(self) -> None:
+        if self.per not in get_args(Per):
+            known = ", ".join(map(repr, get_args(Per)))
+            raise ValueError(f"`per` of Rates must be one of {known}; got {self.per!r}.")
+        object.__setattr__(self, "prior", as_prior(self.prior))
+        _check_number("Rates", "rate", self.rate)
+        if not 0 < self.rate < 1:
+            raise ValueError(f"`rate` of Rates must lie between 0 and 1; got {self.rate!r}.")
+        _check_filter("Rates", "filter_fn", self.filter_fn)
+
+    @property
+    def log_alpha(self) -> float:
+        """The log alpha at the start, ``log(p / (1 - p))``."""
+        return math.log(self.rate) - math.log1p(-self.rate)
+
+
+Mode: TypeAlias = Weights | Units | Rates
+"""Any of the three."""

@@ -1,0 +1,43 @@
+"""The table of layers: which noisy layer a torch layer becomes."""
+
+from torch import nn
+
+from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from vbdrop.layers.layer import NoisyLayer
+from vbdrop.layers.linear import Linear
+
+LAYERS: dict[type[nn.Module], type[NoisyLayer]] = {
+    nn.Linear: Linear,
+    nn.Conv1d: Conv1d,
+    nn.Conv2d: Conv2d,
+    nn.Conv3d: Conv3d,
+    nn.ConvTranspose1d: ConvTranspose1d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
+}
+"""Torch layer -> noisy layer. Matched by exact type, since a subclass may compute something else."""
+
+
+def register_layer(nn_type: type[nn.Module], layer: type[NoisyLayer]) -> None:
+    """Say how a layer of your own becomes noisy.
+
+    Args:
+        nn_type: The plain layer's class.
+        layer: A class that inherits from `vbdrop.layers.NoisyLayer` (or one of the layers in `vbdrop.layers`) and from
+            ``nn_type``, so that a plain module can take it as its class and give it back.
+
+    Example:
+        >>> import vbdrop.layers
+        >>> class Scaled(nn.Linear):
+        ...     pass
+        >>> class NoisyScaled(vbdrop.layers.Linear, Scaled):
+        ...     pass
+        >>> register_layer(Scaled, NoisyScaled)
+    """
+    if not (isinstance(nn_type, type) and issubclass(nn_type, nn.Module)):
+        raise TypeError(f"`nn_type` must be a subclass of torch.nn.Module; got {nn_type!r}.")
+    if not (isinstance(layer, type) and issubclass(layer, NoisyLayer) and issubclass(layer, nn_type)):
+        raise TypeError(
+            f"`layer` must inherit from vbdrop.layers.NoisyLayer and from {nn_type.__name__}; got {layer!r}."
+        )
+    LAYERS[nn_type] = layer

@@ -1,0 +1,46 @@
+"""What all modules with learned noise have in common."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.layers.noisy import Noisy
+
+
+class Variational(nn.Module):
+    """A module that holds noisy weights.
+
+    `kl`, `rates`, masks and `param_groups` see a model only through `variational`, so a new kind of layer joins by
+    yielding its tensors. Parameters named in ``wide_parameters`` stay in float32 (or wider) when the module is cast to
+    half precision.
+    """
+
+    wide_parameters: ClassVar[tuple[str, ...]] = ()
+    sampling: bool = False
+    """Whether noise is drawn in eval mode too; set by `vbdrop.sampling`."""
+
+    @abstractmethod
+    def variational(self) -> Iterator[Noisy]:
+        """The noisy tensors of this module itself, not of its children."""
+
+    @property
+    def noise_is_on(self) -> bool:
+        """Whether a forward draws noise: in training, and in sampled eval."""
+        return self.training or self.sampling
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Move or cast the module, keeping the variational parameters out of half precision."""
+        wide = [p for name, p in self._parameters.items() if name in self.wide_parameters and p is not None]
+        ids = {id(t) for p in wide for t in (p, p.grad) if t is not None}
+
+        def keep_wide(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            if id(tensor) in ids and result.dtype in (torch.float16, torch.bfloat16):
+                return tensor.to(device=result.device, dtype=torch.float32)
+            return result
+
+        super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]  # torch's own, untyped
+        return self
