@@ -40,6 +40,10 @@ def test_a_script_is_the_python_of_a_page_line_by_line():
     assert script(page).split("\n") == ["", "", "a = 1", "", "", "", "", "", "if a:", "    b = a", ""]
 
 
+def test_the_readme_shows_python():
+    assert script((PROJECT / "README.md").read_text()).strip()
+
+
 @pytest.mark.parametrize(
     "page",
     [p for p in PAGES if script(p.read_text()).strip()],

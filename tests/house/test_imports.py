@@ -18,7 +18,7 @@ ROOMS = (  # each may import itself and those before it
     "layers",
     "objective",
     "convert",
-    "predict",
+    "prediction",
     "models",
     "compress",
     "export",
