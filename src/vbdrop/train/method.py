@@ -1,0 +1,85 @@
+"""The shape of a method: what the training loop asks of it, so that two methods differ only where they differ."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+from torch import Tensor, nn
+
+Family: TypeAlias = Literal["regulariser", "weights", "structured"]
+"""What a method is for: lower error, fewer weights, or fewer units."""
+
+
+class Batch(NamedTuple):
+    """A batch of examples."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a run is.
+
+    Attributes:
+        index: The number of steps done before this one.
+        steps: The number of steps of the whole run.
+        epoch: The epochs done, with the fraction of the current one.
+        epochs: The epochs of the whole run.
+        n_train: The number of training examples.
+    """
+
+    index: int
+    steps: int
+    epoch: float
+    epochs: int
+    n_train: int
+
+    @property
+    def progress(self) -> float:
+        """The share of the run that is done, from 0 up to, but not including, 1."""
+        return self.index / self.steps
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A training method: a frozen set of hyper-parameters, and what it does with a model.
+
+    Everything that a method has to remember between two steps lives in the model's parameters and buffers, so that a checkpoint of model and
+    optimizer is a checkpoint of the run. A run's budget is its epochs: a method that starts from a trained network trains it within them.
+
+    Attributes:
+        name: The name on the command line.
+        title: The name in a table.
+        paper: Authors, year and venue.
+        family: What it is for.
+        version: Counted up when a change alters the figures.
+        knobs: Hyper-parameter -> the values that a selection on validation tries.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    family: ClassVar[Family]
+    version: ClassVar[int] = 1
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    def build(self, model: nn.Module) -> nn.Module:
+        """Prepare a freshly initialised plain model; returns the model to train."""
+        return model
+
+    def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
+        """The parameter groups of the optimizer; their ``lr`` is scaled by the protocol's schedule."""
+        return [{"params": [p for p in model.parameters() if p.requires_grad], "lr": lr}]
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        """The loss of a batch; the model is in training mode."""
+
+    def after_step(self, model: nn.Module, step: Step) -> None:  # noqa: B027 -- most methods do nothing here
+        """What follows the optimizer's step: projections, masks, growing and dropping."""
+
+    def finish(self, model: nn.Module) -> nn.Module:
+        """The plain network that the method ends with: dead weights are exact zeros."""
+        return model
