@@ -6,8 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-SMALLEST_SQUARE = 1e-38
-"""Squares below this count as this much in a logarithm; it is representable in float32 and in bfloat16."""
+SMALLEST_SQUARE = 2.0**-126
+"""Squares below this count as this much in a logarithm: the smallest number that float32 and bfloat16 hold in full.
+
+Anything smaller is zero where a processor flushes subnormal numbers, and its logarithm infinite.
+"""
 
 
 def log_alpha_of(theta: Tensor, log_sigma2: Tensor) -> Tensor:
@@ -54,10 +57,17 @@ class Prior(ABC):
 
     @abstractmethod
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
-        """The derivatives of `kl` with respect to ``theta`` and ``log_sigma2``, in closed form."""
+        """The derivatives of `kl` with respect to ``theta`` and ``log_sigma2``, in closed form.
+
+        Returns:
+            Two new tensors, not for autograd; the caller may write into them.
+        """
 
     def kl_sum(self, theta: Tensor, log_sigma2: Tensor) -> Tensor:
-        """The sum of `kl`; a prior overrides it where the sum can be had in fewer passes."""
+        """The sum of `kl`; a prior overrides it where the sum can be had in fewer passes.
+
+        It is a value without a gradient; `vbdrop.functional.kl_sum` has both.
+        """
         return self.kl(theta, log_sigma2).sum()
 
     def kl_at(self, log_alpha: Tensor) -> Tensor:

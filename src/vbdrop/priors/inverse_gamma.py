@@ -5,11 +5,11 @@ With :math:`p(\gamma) \propto \gamma^{-a-1} e^{-b/\gamma}` the terms of the obje
 .. math:: (a + \tfrac32)\log\gamma + \frac{m + 2b}{2\gamma}, \qquad m = \theta^2 + \sigma^2,
 
 and setting the derivative to zero gives :math:`\gamma^* = (m + 2b)/(2a + 3)`. With :math:`a = -1` and :math:`b = 0`
-the density is uniform and :math:`\gamma^* = m`, which is the paper's prior. For a proper density (:math:`a, b > 0`)
-the penalty also grows with the size of the weight, and weights below :math:`\sqrt{2b}` cost little whatever their
-alpha: it is not scale-free.
+the density is uniform and :math:`\gamma^* = m`, which is the paper's prior. A proper density (:math:`a, b > 0`) is not
+scale-free: at a fixed alpha, weights far larger or far smaller than :math:`\sqrt{2b}` cost more.
 """
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -38,8 +38,8 @@ class InverseGamma(TwoLevelPrior):
     def __post_init__(self) -> None:
         for name in ("shape", "scale"):
             value = getattr(self, name)
-            if not value > 0:
-                raise ValueError(f"`{name}` of InverseGamma must be a number above 0; got {value!r}.")
+            if not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise ValueError(f"`{name}` of InverseGamma must be a finite number above 0; got {value!r}.")
 
     @property
     def mode(self) -> float:

@@ -47,7 +47,7 @@ class LogUniform(Prior):
 
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """VBD's rational gradients plus those of the sigmoid term."""
-        sigmoid = torch.sigmoid(K2 + K3 * log_alpha_of(theta, log_sigma2))
+        sigmoid = torch.sigmoid(-K2 - K3 * log_alpha_of(theta, log_sigma2))  # small where the rest is small too
         slope = -K1 * K3 * sigmoid * (1 - sigmoid)
         rational = theta / (theta.square() + log_sigma2.exp())
         return rational + _by_theta(theta, slope), slope - 0.5 * theta * rational
