@@ -4,7 +4,8 @@ from vbdrop.functional.bounds import upper_bounded
 from vbdrop.functional.gates import apply_gate
 from vbdrop.functional.kl import kl_sum
 from vbdrop.functional.local_reparameterization import noisy_product, reference
-from vbdrop.functional.masks import alive, masked
+from vbdrop.functional.masks import alive, keep_factor, masked
+from vbdrop.functional.noisy_weights import noisy_weights, noisy_weights_reference
 from vbdrop.functional.products import Convolution, MatrixProduct, Product
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "Product",
     "alive",
     "apply_gate",
+    "keep_factor",
     "kl_sum",
     "masked",
     "noisy_product",
+    "noisy_weights",
+    "noisy_weights_reference",
     "reference",
     "upper_bounded",
 ]

@@ -10,7 +10,7 @@ the two weights and one tensor of the output's size; the squares are computed ag
 """
 
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,6 +68,62 @@ def reference(
     return mean + (deviation * noise).to(mean.dtype)
 
 
+class Needs(NamedTuple):
+    """Which gradients are wanted."""
+
+    x: bool
+    weight: bool
+    sigma2: bool
+    bias: bool
+
+
+def sample(
+    x: Tensor, weight: Tensor, sigma2: Tensor, bias: Tensor | None, product: Product, noise: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A sample of the output, and ``noise / deviation``, which is all that its backward needs beside the arguments.
+
+    Nothing here is seen by autograd.
+    """
+    mean = product(x, weight, bias)
+    with _without_autocast(x):
+        deviation = product(x.to(sigma2.dtype).square(), sigma2).clamp_min_(VARIANCE_FLOOR).sqrt_()
+    noise = torch.randn_like(deviation) if noise is None else noise.clone()
+    if mean.dtype == deviation.dtype:
+        out = mean.addcmul_(deviation, noise)
+    else:
+        out = mean + (deviation * noise).to(mean.dtype)
+    return out, noise.div_(deviation)
+
+
+def sample_gradients(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    sigma2: Tensor,
+    noise_over_deviation: Tensor,
+    product: Product,
+    needs: Needs,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of `sample` towards x, weight, sigma2 and bias, for an incoming gradient ``grad``."""
+    dtype = grad.dtype
+    with _without_autocast(x):
+        by_x, by_weight = product.gradients(
+            grad, x.to(dtype), weight.to(dtype), need_x=needs.x, need_weight=needs.weight
+        )
+        # d out / d variance = noise / (2 deviation); the half is applied to the smaller operand
+        by_square, by_sigma2 = product.gradients(
+            noise_over_deviation * grad,
+            x.to(sigma2.dtype).square().mul_(0.5),
+            sigma2,
+            need_x=needs.x,
+            need_weight=needs.sigma2,
+        )
+        by_bias = product.bias_gradient(grad) if needs.bias else None
+    if by_x is not None and by_square is not None:
+        by_x = by_x.to(x.dtype).addcmul_(by_square.to(x.dtype), x)
+    return by_x, None if by_weight is None else by_weight.to(weight.dtype), by_sigma2, by_bias
+
+
 class _NoisyProduct(torch.autograd.Function):
     """`reference` with a backward that recomputes what is cheap and stores what is not."""
 
@@ -81,40 +137,18 @@ class _NoisyProduct(torch.autograd.Function):
         product: Product,
         noise: Tensor | None,
     ) -> Tensor:
-        mean = product(x, weight, bias)
-        with _without_autocast(x):
-            deviation = product(x.to(sigma2.dtype).square(), sigma2).clamp_min_(VARIANCE_FLOOR).sqrt_()
-        noise = torch.randn_like(deviation) if noise is None else noise.clone()
-        if mean.dtype == deviation.dtype:
-            out = mean.addcmul_(deviation, noise)
-        else:
-            out = mean + (deviation * noise).to(mean.dtype)
-        ctx.save_for_backward(x, weight, sigma2, noise.div_(deviation))
-        ctx.product, ctx.has_bias = product, bias is not None
+        out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
+        ctx.save_for_backward(x, weight, sigma2, noise_over_deviation)
+        ctx.product = product
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
-        need_x, need_weight, need_sigma2, need_bias = ctx.needs_input_grad[:4]
-        product, dtype = ctx.product, grad.dtype
-        with _without_autocast(x):
-            by_x, by_weight = product.gradients(
-                grad, x.to(dtype), weight.to(dtype), need_x=need_x, need_weight=need_weight
-            )
-            x_wide = x.to(sigma2.dtype)
-            # d out / d variance = noise / (2 deviation): the half is applied to the smaller operand
-            by_variance = noise_over_deviation * grad
-            by_square, by_sigma2 = product.gradients(
-                by_variance, x_wide.square().mul_(0.5), sigma2, need_x=need_x, need_weight=need_sigma2
-            )
-            by_bias = product.bias_gradient(grad) if ctx.has_bias and need_bias else None
-        if by_x is not None and by_square is not None:
-            by_x = by_x.to(x.dtype).addcmul_(by_square.to(x.dtype), x)
-        if by_weight is not None:
-            by_weight = by_weight.to(weight.dtype)
-        return by_x, by_weight, by_sigma2, by_bias, None, None
+        needs = Needs(*ctx.needs_input_grad[:4])
+        gradients = sample_gradients(grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs)
+        return *gradients, None, None
 
 
 def noisy_product(

@@ -6,8 +6,29 @@ import torch
 from torch import Tensor
 
 
+def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
+    """1 where ``log_alpha < threshold`` and 0 elsewhere, as a number to multiply with.
+
+    It is decided without a logarithm, by ``sigma2 < exp(threshold) * theta**2``; a mean of exactly zero is dead.
+
+    Args:
+        theta: Means of the weights.
+        sigma2: Variances of the weights, of the same shape.
+        threshold: The ``log_alpha`` from which on a weight counts as dead.
+
+    Returns:
+        A tensor like ``sigma2`` of zeros and ones.
+
+    Example:
+        >>> keep_factor(torch.tensor([1.0, 0.1, 0.0]), torch.ones(3), threshold=3.0)
+        tensor([1., 0., 0.])
+    """
+    theta = theta.detach().to(sigma2.dtype)
+    return torch.addcmul(sigma2.detach(), theta, theta, value=-math.exp(threshold)).lt_(0)
+
+
 def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
-    """Whether ``log_alpha < threshold``, decided without a logarithm: ``sigma2 < exp(threshold) * theta**2``.
+    """Whether ``log_alpha < threshold``, as a boolean tensor.
 
     Args:
         theta: Means of the weights.
@@ -15,14 +36,13 @@ def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
         threshold: The ``log_alpha`` from which on a weight counts as dead.
 
     Returns:
-        A boolean tensor; a mean of exactly zero is dead.
+        True where a weight is alive.
 
     Example:
         >>> alive(torch.tensor([1.0, 0.1, 0.0]), torch.zeros(3), threshold=3.0)
         tensor([ True, False, False])
     """
-    square = theta.to(log_sigma2.dtype).square()
-    return log_sigma2.exp() < square * math.exp(threshold)
+    return keep_factor(theta, log_sigma2.exp(), threshold).bool()
 
 
 def masked(theta: Tensor, keep: Tensor) -> Tensor:

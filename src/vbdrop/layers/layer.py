@@ -7,7 +7,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import Product, alive, masked, noisy_product, reference, upper_bounded
+from vbdrop.functional import (
+    Product,
+    alive,
+    masked,
+    noisy_product,
+    noisy_weights,
+    noisy_weights_reference,
+    reference,
+    upper_bounded,
+)
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights
 from vbdrop.layers.noisy import Noisy
@@ -145,34 +154,33 @@ class NoisyLayer(Variational):
 
     # the forward
 
-    def _posterior(self) -> tuple[Tensor, Tensor | None]:
-        """The weights that the forward uses: their means, and their variances where noise is drawn."""
-        if isinstance(self.noise, Rates):
-            if not self.noise_is_on:
-                return self.weight, None
-            log_alpha = upper_bounded(self.log_alpha, as_prior(self.noise.prior).max_log_alpha)
-            return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
-        if self.noise is None:
-            return self.weight, None
-        sigma2 = self.log_sigma2.exp() if self.noise_is_on else None
-        if self.training and not self.noise.mask_in_training:
-            return self.weight, sigma2
-        keep = alive(self.weight, self.log_sigma2, self.noise.threshold)
-        if not self.training and sigma2 is not None:
-            sigma2 = masked(sigma2, keep)
-        return masked(self.weight, keep), sigma2
-
     def _noisy_forward(self, x: Tensor, product: Product) -> Tensor:
         """Gate, product with noise where it is on, and gate again."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         if gate is not None:
             x = gate(x)
-        mean, sigma2 = self._posterior()
-        if sigma2 is None:
-            out = product(x, mean, self.bias)
+        if self.training and isinstance(self.noise, Weights):
+            threshold = self.noise.threshold if self.noise.mask_in_training else None
+            draw = noisy_weights if self.fused else noisy_weights_reference
+            out = draw(x, self.weight, self.log_sigma2, self.bias, product, threshold)
         else:
-            out = (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
+            mean, sigma2 = self._posterior()
+            if sigma2 is None:
+                out = product(x, mean, self.bias)
+            else:
+                out = (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
         return out if output_gate is None else output_gate(out)
+
+    def _posterior(self) -> tuple[Tensor, Tensor | None]:
+        """The weights of a shared-rate or an eval forward: their means, and their variances where noise is drawn."""
+        if isinstance(self.noise, Rates) and self.noise_is_on:
+            log_alpha = upper_bounded(self.log_alpha, as_prior(self.noise.prior).max_log_alpha)
+            return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
+        if not isinstance(self.noise, Weights):
+            return self.weight, None
+        keep = alive(self.weight, self.log_sigma2, self.noise.threshold)
+        sigma2 = masked(self.log_sigma2.exp(), keep) if self.noise_is_on else None
+        return masked(self.weight, keep), sigma2
 
     # files and printing
 

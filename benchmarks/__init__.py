@@ -1,0 +1,1 @@
+"""Measurements: each prints ratios that were taken in one process, interleaved."""

@@ -1,0 +1,103 @@
+"""The training forward of a layer whose every weight has its own variance, as one step of autograd.
+
+The plain way is ``noisy_product(x, masked(theta), log_sigma2.exp(), ...)``. Here the exponential, the mask and their
+gradients are part of the same backward, so that autograd keeps no graph over tensors of the weight's size.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
+from vbdrop.functional.masks import keep_factor, masked
+from vbdrop.functional.products import Product
+
+
+def noisy_weights_reference(
+    x: Tensor,
+    theta: Tensor,
+    log_sigma2: Tensor,
+    bias: Tensor | None,
+    product: Product,
+    threshold: float | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """`noisy_weights` by the plain formula, differentiated by autograd."""
+    sigma2 = log_sigma2.exp()
+    if threshold is not None:
+        theta = masked(theta, keep_factor(theta, sigma2, threshold).bool())
+    return reference(x, theta, sigma2, bias, product, noise)
+
+
+class _NoisyWeights(torch.autograd.Function):
+    """Stores the input, both weights as they were used, the mask and one tensor of the output's size."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 -- torch's own context object
+        x: Tensor,
+        theta: Tensor,
+        log_sigma2: Tensor,
+        bias: Tensor | None,
+        product: Product,
+        threshold: float | None,
+        noise: Tensor | None,
+    ) -> Tensor:
+        sigma2 = log_sigma2.exp()
+        keep = None if threshold is None else keep_factor(theta, sigma2, threshold).to(theta.dtype)
+        weight = theta if keep is None else theta * keep
+        out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
+        ctx.save_for_backward(keep, x, weight, sigma2, noise_over_deviation)
+        ctx.product = product
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        keep, x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        needs = Needs(*ctx.needs_input_grad[:4])
+        by_x, by_theta, by_log_sigma2, by_bias = sample_gradients(
+            grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
+        )
+        if by_theta is not None and keep is not None:
+            by_theta.mul_(keep)
+        if by_log_sigma2 is not None:
+            by_log_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
+        return by_x, by_theta, by_log_sigma2, by_bias, None, None, None
+
+
+def noisy_weights(
+    x: Tensor,
+    theta: Tensor,
+    log_sigma2: Tensor,
+    bias: Tensor | None,
+    product: Product,
+    threshold: float | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """A sample of the output of a layer with means ``theta`` and variances ``exp(log_sigma2)``.
+
+    Args:
+        x: The layer's input.
+        theta: Means of the weights.
+        log_sigma2: Log variances of the weights, float32 or float64.
+        bias: The bias, or None.
+        product: The layer's linear map.
+        threshold: The ``log_alpha`` from which on a weight's mean counts as zero (its variance stays); None for never.
+        noise: Standard normal numbers of the output's shape; drawn here if None.
+
+    Returns:
+        The sampled output. Inside compiled code it is computed by `noisy_weights_reference`.
+
+    Example:
+        >>> from vbdrop.functional import MatrixProduct
+        >>> x, theta = torch.ones(1, 4), torch.ones(1, 4)
+        >>> noisy_weights(x, theta, torch.zeros(1, 4), None, MatrixProduct(), noise=torch.ones(1, 1))  # 4 + sqrt(4)
+        tensor([[6.]])
+    """
+    if torch.compiler.is_compiling():
+        return noisy_weights_reference(x, theta, log_sigma2, bias, product, threshold, noise)
+    out: Tensor = _NoisyWeights.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
+    return out
