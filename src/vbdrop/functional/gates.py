@@ -39,6 +39,8 @@ def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int) -> 
         >>> apply_gate(torch.ones(1, 2), torch.tensor([2.0, 0.0]), None, axis=-1)
         tensor([[2., 0.]])
     """
+    if x.shape[axis] != mean.numel():  # a single unit would silently be spread over all gates
+        raise ValueError(f"`x` must have {mean.numel()} units on axis {axis}; got the shape {tuple(x.shape)}.")
     spread = (-1, *[1] * (-axis - 1))
     gate = mean.view(spread)
     if deviation is not None:
