@@ -76,17 +76,14 @@ class Convolution:
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The convolution of ``x`` with ``weight``."""
-        return torch.convolution(
-            x,
-            weight,
-            bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.transposed,
-            self.output_padding,
-            self.groups,
-        )
+        # autocast knows these functions on every device, and torch.convolution on some
+        if self.transposed:
+            transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(self.stride) - 1]
+            return transposed(
+                x, weight, bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+            )
+        plain = (F.conv1d, F.conv2d, F.conv3d)[len(self.stride) - 1]
+        return plain(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def gradients(
         self, grad: Tensor, x: Tensor, weight: Tensor, *, need_x: bool, need_weight: bool
