@@ -62,15 +62,22 @@ class _NoisyConv(_NoisyConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output, with noise in training."""
-        pads = self._reversed_padding_repeated_twice
-        before, after = pads[0::2], pads[1::2]
-        padding = tuple(reversed(before))
+        none = (0,) * self._dims
         if self.padding_mode != "zeros":
-            input, padding = F.pad(input, pads, mode=self.padding_mode), (0,) * self._dims
-        elif before != after:  # 'same' with an even kernel
-            input, padding = F.pad(input, pads), (0,) * self._dims
-        product = Convolution(self.stride, padding, self.dilation, output_padding=(0,) * self._dims, groups=self.groups)
+            input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), none
+        elif self.padding == "same":
+            input, padding = self._same(input)
+        else:  # read here, as torch does, since networks are known to change it after the layer was made
+            padding = none if isinstance(self.padding, str) else self.padding
+        product = Convolution(self.stride, padding, self.dilation, output_padding=none, groups=self.groups)
         return self._batched(input, product)
+
+    def _same(self, input: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """The padding 'same': half of what the kernel takes away on each side, and an odd rest at the end."""
+        taken = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+        if any(t % 2 for t in taken):
+            input = F.pad(input, [zeros for t in reversed(taken) for zeros in (0, t % 2)])
+        return input, tuple(t // 2 for t in taken)
 
 
 class _NoisyConvTranspose(_NoisyConvNd, _ConvTransposeNd):
