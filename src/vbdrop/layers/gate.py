@@ -62,8 +62,9 @@ class Gate(Variational):
         return apply_gate(x, mean, deviation, self.axis)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Gates that a plain ``state_dict`` does not have start afresh."""
-        if not any(prefix + name in state_dict for name in self._parameters):
+        """Gates that a plain ``state_dict`` does not have start afresh, if it has the layer that they belong to."""
+        layer = prefix[: prefix.rfind(".", 0, -1) + 1]
+        if layer + "weight" in state_dict and not any(prefix + name in state_dict for name in self._parameters):
             self.reset_parameters()
             return
         super()._load_from_state_dict(state_dict, prefix, *args)
