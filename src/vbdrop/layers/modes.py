@@ -134,6 +134,12 @@ class Rates:
         _check_number("Rates", "rate", self.rate)
         if not 0 < self.rate < 1:
             raise ValueError(f"`rate` of Rates must lie between 0 and 1; got {self.rate!r}.")
+        highest = as_prior(self.prior).max_log_alpha
+        if highest is not None and self.log_alpha > highest:
+            raise ValueError(
+                f"`rate` of Rates must be at most {1 / (1 + math.exp(-highest))} with {self.prior!r}, "
+                f"which is valid up to log_alpha = {highest}; got {self.rate!r}."
+            )
         _check_filter("Rates", "filter_fn", self.filter_fn)
 
     @property
