@@ -9,6 +9,7 @@ with its own noise for every example, which makes the gradients quieter than one
 the two weights and one tensor of the output's size; the squares are computed again when they are needed.
 """
 
+import math
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -18,20 +19,22 @@ from torch.autograd.function import once_differentiable
 
 from vbdrop.functional.products import Product
 
-VARIANCE_FLOOR = 1e-30
-"""Variances below this count as this much: the gradient of the root stays finite, and its noise, 1e-15, is none."""
+DEVIATION_FLOOR = 2.0**-50
+"""Deviations below this, 1e-15, count as this much, which is no noise, and get no gradient: that of a root is infinite
+at zero. Its square is exact in every precision."""
 
 
 def _without_autocast(x: Tensor) -> Any:  # noqa: ANN401 -- a context manager of either kind
     """A context in which products keep the precision of their arguments."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def _deviation(x: Tensor, sigma2: Tensor, product: Product) -> Tensor:
     """The standard deviation of the output, in the precision of ``sigma2`` (float32 or float64)."""
     with _without_autocast(x):
-        return product(x.to(sigma2.dtype).square(), sigma2).clamp_min(VARIANCE_FLOOR).sqrt()
+        return product(x.to(sigma2.dtype).square(), sigma2).clamp_min(DEVIATION_FLOOR**2).sqrt()
 
 
 def reference(
@@ -82,17 +85,17 @@ def sample(
 ) -> tuple[Tensor, Tensor]:
     """A sample of the output, and ``noise / deviation``, which is all that its backward needs beside the arguments.
 
-    Nothing here is seen by autograd.
+    The second is zero where there is no deviation to speak of. Nothing here is seen by autograd.
     """
     mean = product(x, weight, bias)
     with _without_autocast(x):
-        deviation = product(x.to(sigma2.dtype).square(), sigma2).clamp_min_(VARIANCE_FLOOR).sqrt_()
+        deviation = product(x.to(sigma2.dtype).square(), sigma2).clamp_min_(DEVIATION_FLOOR**2).sqrt_()
     noise = torch.randn_like(deviation) if noise is None else noise.clone()
     if mean.dtype == deviation.dtype:
         out = mean.addcmul_(deviation, noise)
     else:
         out = mean + (deviation * noise).to(mean.dtype)
-    return out, noise.div_(deviation)
+    return out, noise.div_(torch.threshold_(deviation, DEVIATION_FLOOR, math.inf))
 
 
 def sample_gradients(
@@ -110,17 +113,18 @@ def sample_gradients(
         by_x, by_weight = product.gradients(
             grad, x.to(dtype), weight.to(dtype), need_x=needs.x, need_weight=needs.weight
         )
+        x_wide = x.to(sigma2.dtype)
         # d out / d variance = noise / (2 deviation); the half is applied to the smaller operand
         by_square, by_sigma2 = product.gradients(
             noise_over_deviation * grad,
-            x.to(sigma2.dtype).square().mul_(0.5),
+            x_wide.square().mul_(0.5),
             sigma2,
             need_x=needs.x,
             need_weight=needs.sigma2,
         )
         by_bias = product.bias_gradient(grad) if needs.bias else None
     if by_x is not None and by_square is not None:
-        by_x = by_x.to(x.dtype).addcmul_(by_square.to(x.dtype), x)
+        by_x = by_x.to(sigma2.dtype).addcmul_(by_square, x_wide).to(x.dtype)  # by_square may be beyond float16
     return by_x, None if by_weight is None else by_weight.to(weight.dtype), by_sigma2, by_bias
 
 

@@ -5,6 +5,9 @@ import math
 import torch
 from torch import Tensor
 
+LARGEST_THRESHOLD = 88.0
+"""Thresholds above this count as this much: its exponential is a float32."""
+
 
 def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
     """1 where ``log_alpha < threshold`` and 0 elsewhere, as a number to multiply with.
@@ -24,7 +27,8 @@ def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
         tensor([1., 0., 0.])
     """
     theta = theta.detach().to(sigma2.dtype)
-    return torch.addcmul(sigma2.detach(), theta, theta, value=-math.exp(threshold)).lt_(0)
+    factor = math.exp(min(threshold, LARGEST_THRESHOLD))
+    return torch.addcmul(sigma2.detach(), theta, theta, value=-factor).lt_(0)
 
 
 def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
