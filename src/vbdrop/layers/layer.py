@@ -18,7 +18,7 @@ from vbdrop.functional import (
     upper_bounded,
 )
 from vbdrop.layers.gate import Gate
-from vbdrop.layers.modes import Mode, Rates, Units, Weights
+from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
 from vbdrop.layers.noisy import Noisy
 from vbdrop.layers.variational import Variational
 from vbdrop.priors import as_prior, log_alpha_of
@@ -82,6 +82,7 @@ class NoisyLayer(Variational):
             inputs: For `Units`: whether what enters is gated.
             outputs: For `Units`: whether the output channels are gated.
         """
+        mode = without_filters(mode)
         if isinstance(mode, Units):
             if inputs:
                 self.gate = Gate(self.n_inputs, self.unit_axis, mode, self.weight).train(self.training)
@@ -185,8 +186,9 @@ class NoisyLayer(Variational):
     # files and printing
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Variances that a plain ``state_dict`` does not have start afresh from the loaded weights."""
-        if self.noise is None or prefix + self._rate_name in state_dict:
+        """Rates that a plain ``state_dict`` does not have start afresh from the weights that it has."""
+        plain = prefix + "weight" in state_dict and prefix + self._rate_name not in state_dict
+        if self.noise is None or not plain:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
         rate = self._parameters.pop(self._rate_name)

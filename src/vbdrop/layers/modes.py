@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from torch import nn
@@ -150,3 +150,15 @@ class Rates:
 
 Mode: TypeAlias = Weights | Units | Rates
 """Any of the three."""
+
+
+def without_filters(mode: Mode) -> Mode:
+    """The mode as a layer keeps it: its filters have done their work, and a lambda cannot be pickled.
+
+    Example:
+        >>> without_filters(Rates(filter_fn=lambda name, module: True)).filter_fn is None
+        True
+    """
+    if isinstance(mode, Units):
+        return replace(mode, filter_fn=None, outputs=None)
+    return replace(mode, filter_fn=None)
