@@ -1,0 +1,54 @@
+"""The KL divergence of a whole model from its priors."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.layers import Noisy, Variational
+
+
+def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, Noisy]]:
+    """Every tensor of noisy weights in the model, with a name; a shared module comes once.
+
+    The name is that of the module; the tensor's own name follows where the module has several of them.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(4, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights(), vbdrop.Units())
+        >>> [name for name, _ in noisy_tensors(model)]
+        ['0', '0.gate']
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    for name, module in model.named_modules():
+        if isinstance(module, Variational):
+            entries = list(module.variational())
+            for entry in entries:
+                own = [] if name and len(entries) == 1 else [entry.name]
+                yield ".".join([name, *own] if name else own), entry
+
+
+def kl(model: nn.Module) -> Tensor:
+    """The KL divergence of the model's weights from their priors: the sum over all of them.
+
+    The gradient of the KL reaches the parameters only through this tensor.
+
+    Args:
+        model: A model with at least one layer converted by `vbdrop.convert_`.
+
+    Returns:
+        One number, in float32 or float64.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Linear(4, 2)
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> vbdrop.kl(model).item() > 0
+        True
+    """
+    terms = [entry.kl() for _, entry in noisy_tensors(model)]
+    if not terms:
+        raise ValueError("`model` has no converted layer, so it has no KL; call vbdrop.convert_(model, ...) first.")
+    return torch.stack([term.to(terms[0].device) for term in terms]).sum()
