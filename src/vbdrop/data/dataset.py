@@ -1,0 +1,84 @@
+"""A data set in memory."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Arrays(NamedTuple):
+    """What a reader decoded: images as ``count x channels x height x width``, labels as ``count``, all uint8."""
+
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The images and labels of a data set, as tensors.
+
+    Attributes:
+        name: Its key in :data:`vbdrop.data.DATASETS`.
+        train_images: uint8, ``count x channels x height x width``; :func:`vbdrop.data.normalise` makes floats of it.
+        train_labels: int64, ``count``.
+        test_images: As ``train_images``.
+        test_labels: As ``train_labels``.
+        checksum: Identifies the contents, whatever files they came from.
+
+    Example:
+        >>> from vbdrop.data import load
+        >>> digits = load("digits")
+        >>> digits.input_shape, len(digits.train_labels)
+        ((1, 28, 28), 8000)
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    checksum: str
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
+            if images.dtype != torch.uint8 or images.ndim != 4:
+                raise ValueError(
+                    f"`{part}_images` must be uint8 of shape count x channels x height x width; "
+                    f"got {images.dtype} of shape {tuple(images.shape)}."
+                )
+            if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+                raise ValueError(
+                    f"`{part}_labels` must be int64, one for each of the {len(images)} images; "
+                    f"got {labels.dtype} of shape {tuple(labels.shape)}."
+                )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one image, channels first."""
+        return tuple(self.train_images.shape[1:])
+
+
+def in_memory(name: str, arrays: Arrays, checksum: str) -> Dataset:
+    """Make a data set of decoded arrays; their memory is shared where it can be.
+
+    Example:
+        >>> image, label = np.zeros((1, 1, 28, 28), np.uint8), np.array([7], np.uint8)
+        >>> in_memory("tiny", Arrays(image, label, image, label), "").test_labels
+        tensor([7])
+    """
+    return Dataset(
+        name=name,
+        train_images=torch.from_numpy(arrays.train_images),
+        train_labels=torch.from_numpy(arrays.train_labels).long(),
+        test_images=torch.from_numpy(arrays.test_images),
+        test_labels=torch.from_numpy(arrays.test_labels).long(),
+        checksum=checksum,
+    )

@@ -1,0 +1,86 @@
+"""What is known about a data set: how its files lie in a folder, where they come from, how to check them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vbdrop.data.checksums import Checksums
+from vbdrop.data.dataset import Arrays
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which the files of a set lie in a folder.
+
+    Attributes:
+        folders: Where they may be below the data folder, looked at in this order; a fetched set goes to the first.
+        files: The names of the files; each may be there with one of ``suffixes`` after it.
+        read: Decodes the files of a folder, and raises :class:`~vbdrop.data.DataError` if it cannot.
+        suffixes: The endings that ``read`` accepts.
+    """
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    read: Callable[[Path], Arrays]
+    suffixes: tuple[str, ...] = ("",)
+
+    def found_in(self, root: Path) -> Path | None:
+        """Return the first folder below ``root`` that holds any of the files: some, perhaps not all."""
+        for folder in self.folders:
+            paths = (root / folder / (name + suffix) for name in self.files for suffix in self.suffixes)
+            if any(path.is_file() for path in paths):
+                return root / folder
+        return None
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A public server that has the files of a set.
+
+    Attributes:
+        address: The folder on the server, with a slash at the end.
+        files: What to download from it.
+        layout: What the files are then.
+        inside: For a tar archive: the folder in it that has the layout's files. None: the files are no archives.
+    """
+
+    address: str
+    files: tuple[str, ...]
+    layout: Layout
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package of the npm registry that has the files of a set.
+
+    Attributes:
+        package: Its name and version, ``name@version``.
+        layout: What the files are.
+        inside: The folder in the package's archive that has them.
+    """
+
+    package: str
+    layout: Layout
+    inside: str
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A line of the table of data sets.
+
+    Attributes:
+        title: The name as its authors write it.
+        summary: What it is, in a line.
+        layouts: How its files may lie in a folder.
+        sources: Where the files can be fetched, in the order of trying.
+        checksums: What must come out.
+        embedded: For a set that comes with the package: gives its arrays.
+    """
+
+    title: str
+    summary: str
+    layouts: tuple[Layout, ...] = ()
+    sources: tuple[Mirror | NpmPackage, ...] = ()
+    checksums: Checksums = field(default_factory=Checksums)
+    embedded: Callable[[], Arrays] | None = None

@@ -1,0 +1,89 @@
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.io import savemat
+
+from vbdrop.data import DataError
+from vbdrop.data.svhn import read
+
+
+def test_images_come_channels_first_and_label_10_is_the_digit_0(tmp_path, colour_arrays, write_svhn):
+    write_svhn(tmp_path)
+    for found, wanted in zip(read(tmp_path), colour_arrays, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        assert found.flags.c_contiguous
+    assert (read(tmp_path).train_labels == 0).any()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float64])
+def test_labels_may_be_bytes_or_matlab_numbers(tmp_path, write_svhn, kind):
+    write_svhn(tmp_path)
+    savemat(tmp_path / "test_32x32.mat", {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[10], [3]], kind)})
+    assert read(tmp_path).test_labels.tolist() == [0, 3]
+
+
+X, Y = np.zeros((32, 32, 3, 2), np.uint8), np.ones((2, 1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"y": Y}, "must hold `X`, bytes of shape 32 x 32 x 3 x count; got nothing of the kind"),
+        ({"X": X}, "must hold `y`, a label for each image; got nothing of the kind"),
+        ({"X": X.astype(float), "y": Y}, "got float64 of shape"),
+        ({"X": X[:, :, :1], "y": Y}, r"got uint8 of shape \(32, 32, 1, 2\)"),
+        ({"X": X[..., 0], "y": Y[:1]}, "must hold `y`"),
+        ({"X": X, "y": Y[:1]}, r"must hold `y`, a label for each image; got uint8 of shape \(1, 1\)"),
+        ({"X": X, "y": Y * 0}, "must hold labels from 1 to 10"),
+        ({"X": X, "y": Y * 11}, "must hold labels from 1 to 10"),
+        ({"X": X, "y": Y * np.nan}, "must hold labels from 1 to 10"),
+        ({"X": X, "y": Y * 1.5}, "must hold labels from 1 to 10"),
+        ({"X": X, "y": np.array([["a"], ["b"]])}, "must hold labels from 1 to 10"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(tmp_path, write_svhn, content, message):
+    write_svhn(tmp_path)
+    savemat(tmp_path / "train_32x32.mat", content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"MATLAB 5.0", b"<html>" * 100, b"\x89HDF\r\n\x1a\n" + bytes(600), b"MATLAB 7.3" + bytes(600)]
+)
+def test_a_file_of_another_kind_is_refused(tmp_path, write_svhn, content):
+    write_svhn(tmp_path)
+    (tmp_path / "test_32x32.mat").write_bytes(content)
+    with pytest.raises(DataError, match=r"test_32x32\.mat"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [100, 128, 140, 1000, -1])
+def test_a_cut_file_is_noticed(tmp_path, write_svhn, keep):
+    write_svhn(tmp_path)
+    path = tmp_path / "train_32x32.mat"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"train_32x32\.mat"):
+        read(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path, write_svhn):
+    write_svhn(tmp_path)
+    (tmp_path / "test_32x32.mat").unlink()
+    with pytest.raises(DataError, match=r"cannot read .*test_32x32\.mat"):
+        read(tmp_path)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0, 400), value=st.integers(0, 255))
+def test_any_damage_gives_arrays_or_a_clear_error(tmp_path, write_svhn, position, value):
+    write_svhn(tmp_path)
+    path = tmp_path / "train_32x32.mat"
+    content = bytearray(path.read_bytes())
+    content[position] = value
+    path.write_bytes(content)
+    with suppress(DataError):
+        assert len(read(tmp_path).train_images) == 15
