@@ -31,9 +31,7 @@ MODELS: dict[str, Architecture] = {
     "lenet-300-100": Architecture(lenet_300_100, (1, 28, 28), "784-300-100-10, 266,200 weights"),
     "lenet-500-300": Architecture(lenet_500_300, (1, 28, 28), "784-500-300-10, 545,000 weights"),
     "lenet-5": Architecture(LeNet5, (1, 28, 28), "LeNet-5-Caffe, 20-50-800-500, 430,500 weights"),
-    "kingma-cnn": Architecture(
-        KingmaCNN, (3, 32, 32), "two convolutions, two hidden layers, times `scale` (1)"
-    ),
+    "kingma-cnn": Architecture(KingmaCNN, (3, 32, 32), "two convolutions, two hidden layers, times `scale` (1)"),
     "vgg": Architecture(VGG, (3, 32, 32), "VGG-like with batch normalisation, times `width` (1)"),
 }
 

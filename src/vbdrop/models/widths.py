@@ -23,7 +23,5 @@ def scaled(width: int, name: str, factor: float) -> int:
         48
     """
     if not (math.isfinite(factor) and int(width * factor) >= 1):
-        raise ValueError(
-            f"`{name}` must leave every layer at least one unit, {width} * {name} >= 1; got {factor!r}."
-        )
+        raise ValueError(f"`{name}` must leave every layer at least one unit, {width} * {name} >= 1; got {factor!r}.")
     return int(width * factor)
