@@ -19,8 +19,6 @@ def test_softplus_follows_every_layer_but_the_last():
 
 def test_the_published_scales():
     widths = {
-        k: (n.conv1.out_channels, n.conv2.out_channels, n.fc2.out_features)
-        for k in (1, 1.5, 2)
-        for n in [KingmaCNN(k)]
+        k: (n.conv1.out_channels, n.conv2.out_channels, n.fc2.out_features) for k in (1, 1.5, 2) for n in [KingmaCNN(k)]
     }
     assert widths == {1: (32, 64, 128), 1.5: (48, 96, 192), 2: (64, 128, 256)}

@@ -27,7 +27,5 @@ def test_lenet5_pools_by_the_maximum():
     with torch.no_grad():
         net.conv1.weight[:, :, 0, 0] = 1.0  # conv1 copies the image's upper left 24 x 24 pixels
     image = torch.zeros(1, 1, 28, 28)
-    image[..., ::2, ::2] = (
-        1.0  # one bright pixel in each 2 x 2 window: its maximum is that of an all-bright image
-    )
+    image[..., ::2, ::2] = 1.0  # one bright pixel in each 2 x 2 window: its maximum is that of an all-bright image
     torch.testing.assert_close(net(image), net(torch.ones(1, 1, 28, 28)), rtol=0, atol=0)
