@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vbdrop.convert.evaluating import evaluating
 from vbdrop.layers import Variational
 
 Link = Callable[[Tensor], Tensor]
@@ -33,7 +34,11 @@ def sampling(model: nn.Module) -> Iterator[nn.Module]:
         ...     bool((model(x) == model(x)).all())
         False
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     modules = [module for module in model.modules() if isinstance(module, Variational)]
+    if not modules:
+        raise ValueError("`model` has no converted layer, so it has no noise; call vbdrop.convert_(model, ...) first.")
     before = [module.sampling for module in modules]
     try:
         for module in modules:
@@ -69,8 +74,11 @@ def _entropy(probabilities: Tensor) -> Tensor:
 
 
 def _is_distribution(values: Tensor) -> bool:
+    """Whether the last axis holds probabilities; the first is the batch."""
+    if values.dim() < 2 or not bool((values >= 0).all()):
+        return False
     total = values.sum(-1)
-    return bool((values >= 0).all()) and bool(torch.isclose(total, torch.ones_like(total), atol=1e-3).all())
+    return torch.allclose(total, torch.ones_like(total), atol=1e-3)
 
 
 @torch.no_grad()
@@ -89,10 +97,10 @@ def predict(
         model: A converted model that maps a batch to one tensor with the batch first; its mode is restored afterwards.
         x: A batch of inputs.
         samples: How many draws of the noise; as many as fit are computed as one batch.
-        link: From the model's outputs to what is averaged; None for `softmax`. Use ``torch.nn.Identity()`` for a
-            regression.
+        link: From the model's outputs, in float32 or wider, to what is averaged; None for `softmax`, over the last
+            axis. Use ``torch.nn.Identity()`` for a regression.
         keep_samples: Whether to return all samples too.
-        max_rows: The largest batch that one forward may see.
+        max_rows: The largest batch that one forward may see; a larger ``x`` is split.
 
     Returns:
         Mean, standard deviation, predictive entropy and mutual information.
@@ -108,17 +116,15 @@ def predict(
     for name, value in (("samples", samples), ("max_rows", max_rows)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be an int >= 1; got {value!r}.")
-    if x.dim() == 0 or x.shape[0] == 0:
-        raise ValueError(f"`x` must be a batch with at least one example; got shape {tuple(x.shape)}.")
+    if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
+        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"`x` must be a Tensor, a batch with at least one example; got {got}.")
+    if not (link is None or callable(link)):
+        raise TypeError(f"`link` must be a function from the model's outputs to a tensor, or None; got {link!r}.")
     link = softmax if link is None else link
-    training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with sampling(model):
-            drawn = torch.cat([link(part) for part in _draws(model, x, samples, max_rows)])
-    finally:
-        for module, mode in training.items():
-            module.training = mode
+    with sampling(model), evaluating(model):
+        parts = [_draw(model, part, samples, link, max_rows) for part in torch.split(x, max_rows)]
+    drawn = torch.cat(parts, dim=1)
     mean = drawn.mean(0)
     entropy = mutual = None
     if _is_distribution(mean):
@@ -128,13 +134,22 @@ def predict(
     return Prediction(mean, std, entropy, mutual, drawn if keep_samples else None)
 
 
-def _draws(model: nn.Module, x: Tensor, samples: int, max_rows: int) -> Iterator[Tensor]:
-    """Noisy outputs, several samples a forward: tensors of samples x batch x ..."""
+def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
+    """Linked outputs, samples x batch x ..., with as many samples a forward as fit into ``max_rows``."""
     at_once = max(1, max_rows // x.shape[0])
+    drawn = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
-        out = model(x.repeat(count, *[1] * (x.dim() - 1)))
-        if not isinstance(out, Tensor) or out.shape[0] != count * x.shape[0]:
-            got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            raise ValueError(f"`model` must return one tensor with the batch first; got {got}.")
-        yield out.view(count, x.shape[0], *out.shape[1:])
+        rows = count * x.shape[0]
+        out = _checked("model", model(x.repeat(count, *[1] * (x.dim() - 1))), rows)
+        linked = _checked("link", link(out.to(torch.promote_types(out.dtype, torch.float32))), rows)
+        drawn.append(linked.view(count, x.shape[0], *linked.shape[1:]))
+    return torch.cat(drawn)
+
+
+def _checked(name: str, out: object, rows: int) -> Tensor:
+    """What the model or the link returned, if it is one tensor of numbers with the batch first."""
+    if isinstance(out, Tensor) and out.is_floating_point() and out.dim() > 0 and out.shape[0] == rows:
+        return out
+    got = f"shape {tuple(out.shape)}, {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
+    raise ValueError(f"`{name}` must return one floating-point tensor with the batch, {rows} rows, first; got {got}.")

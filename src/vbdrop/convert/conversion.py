@@ -1,13 +1,15 @@
 """From a plain model to a Bayesian one, and back: `convert_` and `deterministic_`."""
 
+import math
 from typing import cast
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.convert.fast_path import sync_fast_paths_
-from vbdrop.convert.report import Conversion
-from vbdrop.convert.survey import candidates, shared_parameters, why_left, why_not_again
+from vbdrop.convert.report import ITSELF, Conversion
+from vbdrop.convert.snapshot import Snapshot
+from vbdrop.convert.survey import Survey, candidates, why_not_again
 from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights
 
 IMAGE_CHANNELS = 4
@@ -22,7 +24,8 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
     alone and reported. If anything fails, the model is as it was before.
 
     Args:
-        model: Any `torch.nn.Module`, trained or not.
+        model: Any `torch.nn.Module`, trained or not. Of a transformer, give at least a whole encoder layer: torch
+            bypasses its ``linear1`` in eval mode, unless the layer is told.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
 
     Returns:
@@ -30,7 +33,7 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
 
     Raises:
         TypeError: If ``model`` or a mode is something else.
-        ValueError: If there is nothing to convert.
+        ValueError: If there is nothing to convert, or nothing for one of the modes.
 
     Example:
         >>> import vbdrop
@@ -44,45 +47,49 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
-    classes = {id(module): type(module) for module in model.modules()}
-    before = {id(module): set(_added(module)) for module in model.modules()}
     report = Conversion()
+    before = Snapshot(model)
     try:
+        survey = Survey(model)
         for mode in modes:
-            _convert_one(model, mode, report)
-        if not report.converted:
-            reasons = "; ".join(f"{name or 'the model'}: {why}" for name, why in report.left.items())
-            raise ValueError(f"`model` has nothing to convert ({reasons or 'it has no parameters'}).")
+            _convert_one(model, mode, survey, report)
     except BaseException:
-        _undo(model, classes, before)
+        before.restore_()
         raise
     sync_fast_paths_(model)
     return report
 
 
-def _convert_one(model: nn.Module, mode: Mode, report: Conversion) -> None:
+def _convert_one(model: nn.Module, mode: Mode, survey: Survey, report: Conversion) -> None:
     """Convert what this mode can take, and write down what it cannot."""
-    shared = shared_parameters(model)
+    kind = type(mode).__name__
+    converted, left = [], {}
     modules = list(candidates(model))
-    first = next((m for _, m in modules if why_left(m, shared) is None), None)
+    first = next((module for _, module in modules if isinstance(module, tuple(LAYERS))), None)
     for name, module in modules:
-        reason = why_left(module, shared) or why_not_again(module, mode)
+        reason = survey.why_left(module) or why_not_again(module, mode)
         inputs = outputs = False
         if reason is None:
             inputs = _chosen(mode, "filter_fn", name, module)
-            if isinstance(mode, Units):
-                outputs = mode.outputs is not None and _chosen(mode, "outputs", name, module)
-                if inputs and _sees_image(module, module is first):
-                    inputs, reason = False, "its input channels are the image's own"
-            elif not inputs:
-                reason = "not chosen by filter_fn"
+            outputs = isinstance(mode, Units) and mode.outputs is not None and _chosen(mode, "outputs", name, module)
+            reason = "not chosen by filter_fn"
+            if inputs and isinstance(mode, Units) and _sees_image(module, module is first):
+                inputs, reason = False, "its input channels are the image's own"
         if inputs or outputs:
             _as_noisy_(module).add_noise_(mode, inputs=inputs, outputs=outputs)
-            what = type(mode).__name__
-            report.converted[name] = f"{report.converted[name]}, {what}" if name in report.converted else what
-            report.left.pop(name, None)
-        elif name not in report.converted:
-            report.left[name] = reason or "not chosen by filter_fn"
+            converted.append(name)
+        else:
+            left[name] = str(reason)
+    if not converted:
+        raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
+    report.add(kind, converted, left)
+
+
+def _reasons(left: dict[str, str], most: int = 5) -> str:
+    """Why modules were left, the first few of them."""
+    told = [f"{name or ITSELF}: {reason}" for name, reason in left.items()]
+    rest = [f"and {len(told) - most} more"] if len(told) > most else []
+    return "; ".join(told[:most] + rest) or "it has no parameters"
 
 
 def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
@@ -112,22 +119,6 @@ def _set_class_(module: nn.Module, kind: type[nn.Module]) -> None:
     module.__class__ = kind
 
 
-def _added(module: nn.Module) -> list[str]:
-    """What a conversion may have added to a module: names of parameters, submodules and attributes."""
-    return [*module._parameters, *module._modules, *module.__dict__]
-
-
-def _undo(model: nn.Module, classes: dict[int, type[nn.Module]], before: dict[int, set[str]]) -> None:
-    """Give every module its class and its contents of before back."""
-    for module in list(model.modules()):
-        if not isinstance(module, NoisyLayer):
-            continue
-        for names in (module._parameters, module._modules, module.__dict__):
-            for name in set(names) - before[id(module)]:
-                del names[name]
-        _set_class_(module, classes[id(module)])
-
-
 def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Module:
     """Turn a converted model back into plain layers of the same shape, in place.
 
@@ -141,6 +132,10 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     Returns:
         The same model.
 
+    Raises:
+        TypeError: If ``model`` is no module, or ``threshold`` no number.
+        ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is as it was before.
+
     Example:
         >>> import vbdrop
         >>> model = nn.Linear(8, 4)
@@ -148,10 +143,20 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         >>> type(vbdrop.deterministic_(model))
         <class 'torch.nn.modules.linear.Linear'>
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
+        raise TypeError(f"`threshold` must be a number or None; got {threshold!r}.")
+    if threshold is not None and math.isnan(threshold):
+        raise ValueError("`threshold` must be a number or None; got nan.")
+    survey = Survey(model)
+    noisy_layers = [(name, module) for name, module in model.named_modules() if isinstance(module, NoisyLayer)]
+    for name, module in noisy_layers:
+        if reason := survey.why_left(module):
+            raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
-    for module in list(model.modules()):
-        if isinstance(module, NoisyLayer):
-            module.make_plain_(threshold)
-            _set_class_(module, plain[type(module)])
+    for _, module in noisy_layers:
+        module.make_plain_(threshold)
+        _set_class_(module, plain[type(module)])
     sync_fast_paths_(model)
     return model

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vbdrop.layers import Variational
@@ -11,8 +11,8 @@ from vbdrop.layers import Variational
 def param_groups(
     model: nn.Module,
     *,
-    lr: float | None = None,
-    rate_lr: float | None = None,
+    lr: float | Tensor | None = None,
+    rate_lr: float | Tensor | None = None,
     weight_decay: float | None = None,
     existing: Optimizer | None = None,
 ) -> list[dict[str, Any]]:
@@ -41,8 +41,12 @@ def param_groups(
         >>> [len(group["params"]) for group in optimizer.param_groups]
         [2, 1]
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    if existing is not None and not isinstance(existing, Optimizer):
+        raise TypeError(f"`existing` must be a torch.optim.Optimizer or None; got {type(existing).__name__}.")
     for name, value in (("lr", lr), ("rate_lr", rate_lr), ("weight_decay", weight_decay)):
-        if value is not None and not value >= 0:
+        if value is not None and not (isinstance(value, int | float | Tensor) and value >= 0):
             raise ValueError(f"`{name}` must be a number, at least 0, or None; got {value!r}.")
     rate_ids = {
         id(parameter)

@@ -30,7 +30,7 @@ class Rate:
 
 
 class RateTable(Mapping[str, Rate]):
-    """Layer name -> `Rate`; readable when printed."""
+    """Layer name -> `Rate`; readable when printed, and in a notebook."""
 
     def __init__(self, rows: dict[str, Rate]) -> None:
         self._rows = rows
@@ -53,6 +53,8 @@ class RateTable(Mapping[str, Rate]):
             )
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 @torch.no_grad()
 def rates(model: nn.Module) -> RateTable:
@@ -74,7 +76,7 @@ def rates(model: nn.Module) -> RateTable:
     rows = {}
     for name, entry in noisy_tensors(model):
         p = float(torch.sigmoid(entry.log_alpha_full()).mean())
-        rows[name or entry.name] = Rate(p, entry.mean.numel(), int(entry.dead().sum()))
+        rows[name] = Rate(p, entry.mean.numel(), int(entry.dead().sum()))
     if not rows:
         raise ValueError("`model` has no converted layer, so it has no rates; call vbdrop.convert_(model, ...) first.")
     return RateTable(rows)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vbdrop.convert.evaluating import evaluating
+
 
 @torch.no_grad()
 def recalibrate_(model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, ...] | list[Tensor]]) -> nn.Module:
@@ -25,32 +27,31 @@ def recalibrate_(model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, ...]
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
         >>> _ = recalibrate_(model, [torch.randn(64, 2)])
     """
+    if isinstance(batches, Tensor):
+        raise TypeError("`batches` must be an iterable of batches, such as a data loader; got one Tensor: write [x].")
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not norms:
         return model
-    training = {module: module.training for module in model.modules()}
-    momenta = {norm: norm.momentum for norm in norms}
-    kept = {norm: {k: v.clone() for k, v in norm.named_buffers(recurse=False)} for norm in norms}
-    seen = 0
+    momenta = [norm.momentum for norm in norms]
+    kept = [{name: value.clone() for name, value in norm.named_buffers(recurse=False)} for norm in norms]
     try:
-        model.eval()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain average over the batches
-            norm.train()
-        for batch in batches:
-            model(batch[0] if isinstance(batch, tuple | list) else batch)
-            seen += 1
-        if not seen:
-            raise ValueError("`batches` must give at least one batch; it gave none.")
+        with evaluating(model):
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # a plain average over the batches
+                norm.train()
+            seen = 0
+            for batch in batches:
+                model(batch[0] if isinstance(batch, tuple | list) else batch)
+                seen += 1
+            if not seen:
+                raise ValueError("`batches` must give at least one batch; it gave none.")
     except BaseException:
-        for norm in norms:
-            for name, value in kept[norm].items():
+        for norm, buffers in zip(norms, kept, strict=True):
+            for name, value in buffers.items():
                 getattr(norm, name).copy_(value)
         raise
     finally:
-        for norm, momentum in momenta.items():
+        for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-        for module, mode in training.items():
-            module.training = mode
     return model

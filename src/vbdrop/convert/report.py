@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+ITSELF = "the model"
+"""How the model itself is called, whose name among its modules is empty."""
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -15,10 +18,21 @@ class Conversion:
     converted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
+    def add(self, kind: str, converted: list[str], left: dict[str, str]) -> None:
+        """Write down what one mode converted and left; what any mode has converted does not count as left.
+
+        Args:
+            kind: The mode's name.
+            converted: The names of the modules that it converted.
+            left: Module name -> the reason, for the others.
+        """
+        for name in converted:
+            self.converted[name] = f"{self.converted[name]}, {kind}" if name in self.converted else kind
+            self.left.pop(name, None)
+        self.left.update({name: reason for name, reason in left.items() if name not in self.converted})
+
     def __str__(self) -> str:
-        names = [*self.converted, *self.left]
-        width = max((len(name) for name in names), default=0)
+        rows = [*self.converted.items(), *((name, f"left: {reason}") for name, reason in self.left.items())]
+        width = max((len(name or ITSELF) for name, _ in rows), default=0)
         lines = [f"converted {len(self.converted)}, left {len(self.left)}"]
-        lines += [f"  {name:<{width}}  {what}" for name, what in self.converted.items()]
-        lines += [f"  {name:<{width}}  left: {why}" for name, why in self.left.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {name or ITSELF:<{width}}  {what}" for name, what in rows)])

@@ -16,38 +16,51 @@ def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, module in model.named_modules():
         is_own_gate = isinstance(module, Variational) and not isinstance(module, NoisyLayer)
         inside_parametrization = ".parametrizations." in f".{name}."
-        has_weights = bool(module._parameters) or is_parametrized(module)
+        has_weights = any(p is not None for p in module._parameters.values()) or is_parametrized(module)
         if has_weights and not is_own_gate and not inside_parametrization:
             yield name, module
 
 
-def shared_parameters(model: nn.Module) -> set[int]:
-    """The ids of parameters that more than one module holds: tied weights."""
-    counts = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
-    return {key for key, count in counts.items() if count > 1}
+class Survey:
+    """What has to be known of a whole model to judge one of its modules.
 
+    Args:
+        model: The model.
 
-def why_left(module: nn.Module, shared: set[int]) -> str | None:
-    """The reason for which a module cannot be converted in any mode, or None if it can."""
-    kind = type(module).__name__
-    if is_parametrized(module):
-        return "its weight is parametrized"
-    if isinstance(module, LazyModuleMixin):
-        return f"{kind} has no weights yet; run one forward first"
-    if type(module) not in LAYERS and not isinstance(module, NoisyLayer):
-        if isinstance(module, nn.MultiheadAttention):
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        >>> survey = Survey(model)
+        >>> [survey.why_left(module) for module in model]
+        [None, 'no noisy layer for LayerNorm']
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        holders = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
+        self._tied = {key for key, count in holders.items() if count > 1}
+        attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+        self._in_attention = {id(part) for attention in attentions for part in attention.modules()}
+
+    def why_left(self, module: nn.Module) -> str | None:
+        """The reason for which a module cannot be converted in any mode (or back), or None if it can."""
+        kind = type(module).__name__
+        if id(module) in self._in_attention:
             return "MultiheadAttention uses its weights functionally"
-        if isinstance(module, tuple(LAYERS)):
-            return f"{kind} is a subclass that may compute something else; vbdrop.register_layer can add it"
-        return f"no noisy layer for {kind}"
-    weight = module._parameters.get("weight")
-    if weight is None:
-        return "its weight is not a plain parameter"
-    if not weight.is_floating_point():
-        return f"its weight is {weight.dtype}"
-    if any(id(p) in shared for p in module._parameters.values()):
-        return "its parameters are shared with another module"
-    return None
+        if is_parametrized(module):
+            return "its parameters are parametrized"
+        if isinstance(module, LazyModuleMixin):
+            return f"{kind} has no weights yet; run one forward first"
+        if type(module) not in LAYERS and type(module) not in LAYERS.values():
+            if isinstance(module, tuple(LAYERS)):
+                return f"{kind} is a subclass that may compute something else; vbdrop.register_layer can add it"
+            return f"no noisy layer for {kind}"
+        weight = module._parameters.get("weight")
+        if weight is None:
+            return "its weight is not a plain parameter"
+        if not weight.is_floating_point():
+            return f"its weight is {weight.dtype}"
+        if any(id(p) in self._tied for p in module._parameters.values()):
+            return "its parameters are shared with another module"
+        return None
 
 
 def why_not_again(module: nn.Module, mode: Mode) -> str | None:

@@ -1,0 +1,38 @@
+"""The way back for a change of a model that fails."""
+
+from torch import nn
+
+
+class Snapshot:
+    """What the modules of a model are and hold, to take everything out again that came later.
+
+    It knows classes and names, and copies no tensor: it undoes additions, and not changes of what was there.
+
+    Args:
+        model: The model, before the change.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> before = Snapshot(model)
+        >>> model.scale = nn.Parameter(model.bias.detach().clone())
+        >>> before.restore_()
+        >>> list(model.state_dict())
+        ['weight', 'bias']
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [(m, type(m), [set(names) for names in _contents(m)]) for m in model.modules()]
+
+    def restore_(self) -> None:
+        """Give every module its class and its contents of before back."""
+        for module, kind, before in self._modules:
+            for contents, names in zip(_contents(module), before, strict=True):
+                for name in set(contents) - names:
+                    del contents[name]
+            if type(module) is not kind:
+                module.__class__ = kind
+
+
+def _contents(module: nn.Module) -> list[dict[str, object]]:
+    """Where a module keeps its parameters, its submodules and its attributes."""
+    return [module._parameters, module._modules, module.__dict__]  # type: ignore[list-item]
