@@ -1,0 +1,45 @@
+"""What a run may spend: the part of its settings that all methods of a comparison share."""
+
+import math
+from dataclasses import dataclass
+
+from vbdrop.train.schedules import schedule
+
+MAX_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of a run, trained with Adam.
+
+    Attributes:
+        epochs: How many times it sees the training data.
+        batch: Examples a step.
+        lr: The learning rate, before the schedule.
+        schedule: A key of :data:`vbdrop.train.SCHEDULES`.
+        seed: Of the initial weights, the noise and the order of the examples.
+        evaluate_every: Evaluate after every so many epochs; the last one always is.
+
+    Example:
+        >>> Budget(epochs=0)
+        Traceback (most recent call last):
+        ValueError: `epochs` must be an int >= 1; got 0.
+    """
+
+    epochs: int = 100
+    batch: int = 100
+    lr: float = 1e-3
+    schedule: str = "late-linear"
+    seed: int = 0
+    evaluate_every: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "evaluate_every"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be an int >= 1; got {value!r}.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"`seed` must be an int from 0 to {MAX_SEED}; got {self.seed!r}.")
+        if not (isinstance(self.lr, int | float) and 0 < self.lr < math.inf):
+            raise ValueError(f"`lr` must be a learning rate, a number > 0; got {self.lr!r}.")
+        schedule(self.schedule)

@@ -1,0 +1,72 @@
+"""Files of a run: written whole or not at all, and read with an error that names the file."""
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+class RecordError(Exception):
+    """A file of a run is missing, damaged, or belongs to another run.
+
+    Example:
+        >>> raise RecordError("result.json is damaged")
+        Traceback (most recent call last):
+        vbdrop.train.files.RecordError: result.json is damaged
+    """
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that, killed at any moment, there is the old one or the new one, and never a part.
+
+    Example:
+        >>> path = Path(tempfile.mkdtemp()) / "note"
+        >>> write_atomically(path, b"whole")
+        >>> path.read_bytes(), len(list(path.parent.iterdir()))
+        (b'whole', 1)
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 -- whatever JSON can hold
+    """Write a value as readable JSON, atomically; a NaN or an infinity is an error, since JSON has none.
+
+    Example:
+        >>> path = Path(tempfile.mkdtemp()) / "result.json"
+        >>> write_json(path, {"error": 1.7})
+        >>> read_json(path)
+        {'error': 1.7}
+    """
+    write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 -- whatever JSON can hold
+    """Read a JSON file.
+
+    Raises:
+        RecordError: It is missing, or is no JSON.
+
+    Example:
+        >>> read_json(Path("no/such.json"))
+        Traceback (most recent call last):
+        vbdrop.train.files.RecordError: cannot read no/such.json: No such file or directory
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}") from error

@@ -1,0 +1,224 @@
+"""The training loop: one for all methods, so that two methods differ only where they differ."""
+
+import copy
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vbdrop.objective import kl, noisy_tensors
+from vbdrop.train import checkpoint
+from vbdrop.train.budget import Budget
+from vbdrop.train.evaluation import Evaluation, evaluate
+from vbdrop.train.method import Batch, Method, Step
+from vbdrop.train.metrics import Epoch, MetricsLog
+from vbdrop.train.order import batches
+from vbdrop.train.schedules import schedule
+from vbdrop.train.sparsity import sparsity
+
+METRICS_FILE = "metrics.jsonl"
+CHECKPOINT_SECONDS = 15.0
+"""At most so much work, and the rest of an epoch, is lost when a run is killed."""
+
+Report = Callable[[int, int, Epoch | None], None]
+"""Called after every step with the steps done, the steps in all and, at the end of an epoch, its figures."""
+
+
+class DivergedError(Exception):
+    """The loss of a run became infinite or NaN.
+
+    Attributes:
+        epoch: The epoch in which it was seen, counted from 1.
+
+    Example:
+        >>> raise DivergedError(3)
+        Traceback (most recent call last):
+        vbdrop.train.loop.DivergedError: the loss is not finite in epoch 3
+    """
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"the loss is not finite in epoch {epoch}")
+        self.epoch = epoch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run ends with.
+
+    Attributes:
+        model: The model as it was trained, noise and masks included.
+        network: The plain network that the method makes of it.
+        last: The figures of the last epoch; its evaluation is that of ``network``.
+    """
+
+    model: nn.Module
+    network: nn.Module
+    last: Epoch
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation of the network after the last epoch, the only one that counts."""
+        if self.last.evaluation is None:
+            raise TypeError("the last epoch is always evaluated.")
+        return self.last.evaluation
+
+
+def _silent(done: int, steps: int, epoch: Epoch | None) -> None:
+    """Report nothing."""
+
+
+def fit(
+    method: Method,
+    model: nn.Module,
+    train: Batch,
+    test: Batch,
+    budget: Budget,
+    *,
+    folder: Path | None = None,
+    report: Report = _silent,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Trained:
+    """Train a network with a method.
+
+    With a folder, the run can be killed at any moment: called again, it goes on from its last checkpoint and ends with
+    the same bits, on the same machine and number of threads. Torch's own random state is left as it was.
+
+    Args:
+        method: What is done with the network.
+        model: The plain network, freshly initialised; it is changed.
+        train: All training examples.
+        test: The examples to evaluate on: a validation split, or the test data.
+        budget: Epochs, batch, learning rate, schedule and seed.
+        folder: An existing folder for ``metrics.jsonl`` and the checkpoint; None keeps nothing.
+        report: Called after every step.
+        checkpoint_seconds: The least time between two checkpoints.
+
+    Raises:
+        DivergedError: The loss is not finite any more.
+        RecordError: The folder's files are damaged, or of another run.
+
+    Example:
+        >>> from vbdrop.train.method import Batch
+        >>> class Plain(Method):
+        ...     def loss(self, model, batch, step):
+        ...         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+        >>> inputs = torch.randn(64, 2)
+        >>> examples = Batch(inputs, (inputs.sum(1) > 0).long())
+        >>> trained = fit(Plain(), nn.Linear(2, 2), examples, examples, Budget(epochs=20, batch=8, lr=0.1))
+        >>> trained.evaluation.error < 10
+        True
+    """
+    if len(train.targets) == 0:
+        raise ValueError("`train` must hold at least one example; got none.")
+    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
+        torch.manual_seed(budget.seed)
+        run = _Run(method, method.build(model), train, test, budget)
+        log = run.resume(folder, stack) if folder is not None else None
+        saved = time.monotonic()
+        while True:
+            figures = run.epoch(report)
+            if log is not None:
+                log.append(figures)
+            report(run.steps_done, run.steps, figures)
+            if run.epochs_done == budget.epochs:
+                return Trained(run.model, run.finished(), figures)
+            if log is not None and folder is not None and time.monotonic() - saved >= checkpoint_seconds:
+                run.save(folder, log)
+                saved = time.monotonic()
+
+
+class _Run:
+    """A run in progress; its state changes by whole epochs."""
+
+    def __init__(self, method: Method, model: nn.Module, train: Batch, test: Batch, budget: Budget) -> None:
+        self.method, self.model, self.train, self.test, self.budget = method, model, train, test, budget
+        self.optimizer = torch.optim.Adam(method.groups(model, budget.lr), lr=budget.lr, fused=True)
+        self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = schedule(budget.schedule)
+        self.steps_an_epoch = math.ceil(len(train.targets) / budget.batch)
+        self.steps = self.steps_an_epoch * budget.epochs
+        self.epochs_done = 0
+
+    @property
+    def steps_done(self) -> int:
+        return self.epochs_done * self.steps_an_epoch
+
+    # an epoch
+
+    def epoch(self, report: Report) -> Epoch:
+        start = time.monotonic()
+        self.model.train()
+        total = torch.zeros((), dtype=torch.float64)
+        lr = 1.0
+        order = batches(self.train, self.budget.batch, self.budget.seed, self.epochs_done)
+        for index, batch in enumerate(order, start=self.steps_done):
+            step = Step(index, self.steps, index / self.steps_an_epoch, self.budget.epochs, len(self.train.targets))
+            lr = self.factor(step.progress)
+            total += self._step(batch, step, lr) * len(batch.targets)
+            if index + 1 < self.steps_done + self.steps_an_epoch:
+                report(index + 1, self.steps, None)
+        self.epochs_done += 1
+        loss = total.item() / len(self.train.targets)
+        if not math.isfinite(loss):
+            raise DivergedError(self.epochs_done)
+        return self._figures(loss, lr, time.monotonic() - start)
+
+    def _step(self, batch: Batch, step: Step, lr: float) -> torch.Tensor:
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = base * lr
+        try:
+            loss = self.method.loss(self.model, batch, step)
+        except FloatingPointError as error:
+            raise DivergedError(self.epochs_done + 1) from error
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.method.after_step(self.model, step)
+        return loss.detach()
+
+    def _figures(self, loss: float, lr: float, seconds: float) -> Epoch:
+        divergence = kl(self.model).item() if next(noisy_tensors(self.model), None) is not None else None
+        evaluation = weights = None
+        if self.epochs_done % self.budget.evaluate_every == 0 or self.epochs_done == self.budget.epochs:
+            network = self.finished()
+            evaluation, weights = evaluate(network, self.test), sparsity(network)
+        return Epoch(self.epochs_done, loss, lr, seconds, divergence, evaluation, weights)
+
+    def finished(self) -> nn.Module:
+        """The network that the method would end with now; the model itself goes on as it is."""
+        with torch.random.fork_rng(devices=[]):
+            return self.method.finish(copy.deepcopy(self.model)).eval()
+
+    # a killed run
+
+    @cached_property
+    def identity(self) -> str:
+        """What makes it this run and no other, besides the data."""
+        method = {"name": type(self.method).__qualname__, "version": self.method.version, **asdict(self.method)}
+        shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
+        facts = [method, asdict(self.budget), shapes, len(self.train.targets)]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    def resume(self, folder: Path, stack: ExitStack) -> MetricsLog:
+        state = checkpoint.load(folder, self.identity)
+        if state is None:
+            return stack.enter_context(MetricsLog(folder / METRICS_FILE))
+        self.model.load_state_dict(state.model)
+        self.optimizer.load_state_dict(state.optimizer)
+        torch.set_rng_state(state.rng)
+        self.epochs_done = state.epoch
+        return stack.enter_context(MetricsLog(folder / METRICS_FILE, state.metrics_bytes))
+
+    def save(self, folder: Path, log: MetricsLog) -> None:
+        model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
+        size = log.saved_bytes()
+        state = checkpoint.Checkpoint(self.identity, self.epochs_done, model, optimizer, torch.get_rng_state(), size)
+        checkpoint.save(folder, state)

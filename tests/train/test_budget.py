@@ -1,0 +1,23 @@
+"""A budget says what is wrong with it."""
+
+import pytest
+
+from vbdrop.train import Budget
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("epochs", 0, "`epochs` must be an int >= 1; got 0"),
+        ("batch", 2.5, "`batch` must be an int >= 1; got 2.5"),
+        ("evaluate_every", True, "`evaluate_every` must be an int >= 1; got True"),
+        ("lr", 0.0, "`lr` must be a learning rate, a number > 0; got 0.0"),
+        ("lr", float("nan"), "`lr` must be a learning rate"),
+        ("seed", -1, "`seed` must be an int from 0 to 4294967295; got -1"),
+        ("seed", 2**32, "`seed` must be an int"),
+        ("schedule", "steps", "`schedule` must be one of"),
+    ],
+)
+def test_each_field_is_checked(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        Budget(**{field: value})

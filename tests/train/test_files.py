@@ -1,0 +1,41 @@
+"""Files that are whole or not there."""
+
+import math
+import os
+
+import pytest
+
+from vbdrop.train import RecordError
+from vbdrop.train.files import read_json, write_atomically, write_json
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    write_atomically(path, b"old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_json_comes_back_to_the_bit(tmp_path):
+    value = {"error": 0.1 + 0.2, "name": "Überprüft", "none": None, "list": [1, 2.5]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+def test_json_has_no_nan(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"error": math.nan})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_json_is_named(tmp_path):
+    (tmp_path / "a.json").write_text('{"error": ')
+    with pytest.raises(RecordError, match=r"a\.json is damaged: Expecting value"):
+        read_json(tmp_path / "a.json")

@@ -1,0 +1,28 @@
+"""Which weights count."""
+
+import math
+
+import torch
+from torch import nn
+
+from vbdrop.models import LeNet5
+from vbdrop.train.sparsity import Sparsity, sparsity
+
+
+def test_weights_of_linear_maps_count_and_nothing_else():
+    model = nn.Sequential(nn.Conv2d(2, 3, 5), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 4))
+    with torch.no_grad():
+        model[0].weight[0] = 0
+        model[0].bias.zero_()
+    found = sparsity(model)
+    assert found == Sparsity(weights=150 + 12, nonzero={"0": 100, "3": 12})
+    assert found.kept == 112
+    assert found.ratio == 162 / 112
+
+
+def test_the_papers_count_and_a_network_with_nothing_left():
+    model = LeNet5()
+    assert sparsity(model).weights == 430_500
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    assert sparsity(model).ratio == math.inf
