@@ -10,19 +10,20 @@ from vbdrop.priors import Prior
 
 
 class _KLSum(torch.autograd.Function):
-    """Stores nothing but the parameters themselves; the backward scales with the incoming gradient."""
+    """Takes the exponential once, for value and gradient; the backward scales with the incoming gradient."""
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, log_sigma2: Tensor, prior: Prior) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(theta, log_sigma2)
+        sigma2 = log_sigma2.exp()
+        ctx.save_for_backward(theta, log_sigma2, sigma2)
         ctx.prior = prior
-        return prior.kl_sum(theta.to(log_sigma2.dtype), log_sigma2)
+        return prior.kl_sum(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
-        theta, log_sigma2 = ctx.saved_tensors
-        by_theta, by_log_sigma2 = ctx.prior.kl_gradients(theta.to(log_sigma2.dtype), log_sigma2)
+        theta, log_sigma2, sigma2 = ctx.saved_tensors
+        by_theta, by_log_sigma2 = ctx.prior.kl_gradients(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
         return by_theta.mul_(grad).to(theta.dtype), by_log_sigma2.mul_(grad), None
 
 

@@ -32,7 +32,7 @@ def noisy_weights_reference(
 
 
 class _NoisyWeights(torch.autograd.Function):
-    """Stores the input, both weights as they were used, the mask and one tensor of the output's size."""
+    """Stores the input, both weights as they were used, and one tensor of the output's size."""
 
     @staticmethod
     def forward(
@@ -46,23 +46,24 @@ class _NoisyWeights(torch.autograd.Function):
         noise: Tensor | None,
     ) -> Tensor:
         sigma2 = log_sigma2.exp()
-        keep = None if threshold is None else keep_factor(theta, sigma2, threshold).to(theta.dtype)
-        weight = theta if keep is None else theta * keep
+        weight = theta
+        if threshold is not None:
+            weight = keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
-        ctx.save_for_backward(keep, x, weight, sigma2, noise_over_deviation)
-        ctx.product = product
+        ctx.save_for_backward(x, weight, sigma2, noise_over_deviation)
+        ctx.product, ctx.is_masked = product, threshold is not None
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        keep, x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
         needs = Needs(*ctx.needs_input_grad[:4])
         by_x, by_theta, by_log_sigma2, by_bias = sample_gradients(
             grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
         )
-        if by_theta is not None and keep is not None:
-            by_theta.mul_(keep)
+        if by_theta is not None and ctx.is_masked:
+            by_theta.mul_(torch.ne(weight, 0, out=torch.empty_like(weight)))  # a mean of zero is a dead one
         if by_log_sigma2 is not None:
             by_log_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
         return by_x, by_theta, by_log_sigma2, by_bias, None, None, None

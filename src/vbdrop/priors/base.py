@@ -56,15 +56,20 @@ class Prior(ABC):
         """
 
     @abstractmethod
-    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """The derivatives of `kl` with respect to ``theta`` and ``log_sigma2``, in closed form.
+
+        Args:
+            theta: Means of the weights.
+            log_sigma2: Log variances of the weights.
+            sigma2: Their exponentials, which the caller has at hand.
 
         Returns:
             Two new tensors, not for autograd; the caller may write into them.
         """
 
-    def kl_sum(self, theta: Tensor, log_sigma2: Tensor) -> Tensor:
-        """The sum of `kl`; a prior overrides it where the sum can be had in fewer passes.
+    def kl_sum(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> Tensor:
+        """The sum of `kl`; a prior overrides it where the sum can be had in fewer passes with ``sigma2`` at hand.
 
         It is a value without a gradient; `vbdrop.functional.kl_sum` has both.
         """

@@ -44,13 +44,12 @@ class Hierarchical(TwoLevelPrior):
         """
         return 0.5 * torch.log1p(theta.square() * torch.exp(-log_sigma2))
 
-    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         r"""The rational gradients :math:`\theta/(\theta^2+\sigma^2)` and :math:`-\theta^2/2(\theta^2+\sigma^2)`."""
-        gamma = log_sigma2.exp().addcmul_(theta, theta)
+        gamma = torch.addcmul(sigma2, theta, theta)
         by_theta = theta / gamma
         return by_theta, torch.mul(theta, by_theta, out=gamma).mul_(-0.5)
 
-    def kl_sum(self, theta: Tensor, log_sigma2: Tensor) -> Tensor:
+    def kl_sum(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> Tensor:
         """The sum of `kl`, with one temporary tensor for all its passes."""
-        ratio = log_sigma2.neg().exp_().mul_(theta).mul_(theta)
-        return ratio.log1p_().sum() * 0.5
+        return torch.mul(theta, theta).div_(sigma2).log1p_().sum() * 0.5

@@ -45,11 +45,11 @@ class LogUniform(Prior):
         hierarchical = 0.5 * torch.log1p(theta.square() * torch.exp(-log_sigma2))
         return hierarchical + K1 * torch.sigmoid(-K2 - K3 * log_alpha_of(theta, log_sigma2))
 
-    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """VBD's rational gradients plus those of the sigmoid term."""
         sigmoid = torch.sigmoid(-K2 - K3 * log_alpha_of(theta, log_sigma2))  # small where the rest is small too
         slope = -K1 * K3 * sigmoid * (1 - sigmoid)
-        rational = theta / (theta.square() + log_sigma2.exp())
+        rational = theta / (theta.square() + sigma2)
         return rational + _by_theta(theta, slope), slope - 0.5 * theta * rational
 
 
@@ -76,7 +76,7 @@ class LogUniformCubic(Prior):
         polynomial = alpha * (C1 + alpha * (C2 + alpha * C3))
         return (C1 + C2 + C3) - polynomial - 0.5 * log_alpha
 
-    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """The derivative of the polynomial in log alpha; zero above alpha = 1."""
         log_alpha = log_alpha_of(theta, log_sigma2)
         alpha = log_alpha.clamp_max(0.0).exp()

@@ -56,8 +56,7 @@ class TwoLevelPrior(Prior):
         gamma = self.best_gamma(theta.square() + log_sigma2.exp())
         return kl_given_gamma(theta, log_sigma2, gamma) + self.hyper_penalty(gamma)
 
-    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients that the envelope theorem gives, for any hyper-prior."""
-        sigma2 = log_sigma2.exp()
         gamma = self.best_gamma(theta.square() + sigma2)
         return theta / gamma, 0.5 * (sigma2 / gamma - 1)
