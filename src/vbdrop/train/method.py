@@ -78,7 +78,7 @@ class Method(ABC):
         """The loss of a batch; the model is in training mode."""
 
     def after_step(self, model: nn.Module, step: Step) -> None:  # noqa: B027 -- most methods do nothing here
-        """What follows the optimizer's step: projections, masks, growing and dropping."""
+        """What follows the optimizer's step: projections, masks, growing and dropping. The step's gradients are still there."""
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The plain network that the method ends with: dead weights are exact zeros."""
