@@ -1,0 +1,143 @@
+"""Modules through which a layer's inputs pass: dropout noise of any kind, and gates on units.
+
+A plain layer takes the class of its noisy counterpart, which sends what enters it through its submodule ``gate`` and
+its output through ``output_gate``. Here those submodules are a method's own. The layers, their names and parameters
+stay what they were, and afterwards they are plain again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from vbdrop.convert import convert_, deterministic_
+from vbdrop.layers import LAYERS, NoisyLayer, Units
+from vbdrop.train.sparsity import weight_layers
+
+GATES = ("gate", "output_gate")
+"""The submodules' names: on what enters, and on what leaves."""
+
+
+def put_before_(model: nn.Module, make: Callable[[NoisyLayer, bool], nn.Module | None]) -> None:
+    """Let what enters a layer pass a module first, for every linear and convolutional layer.
+
+    Args:
+        model: A plain model.
+        make: From a layer, and whether it is the first one, to the module; None to leave the layer as it is.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> put_before_(model, lambda layer, first: None if first else nn.Dropout(0.5))
+        >>> [name for name, module in model.named_modules() if isinstance(module, nn.Dropout)]
+        ['2.gate']
+    """
+    layers: list[nn.Module] = [layer for _, layer in weight_layers(model) if type(layer) in LAYERS]
+    for index, layer in enumerate(layers):
+        plain = type(layer)
+        layer.__class__ = LAYERS[plain]
+        module = make(cast(NoisyLayer, layer), index == 0)
+        if module is None:
+            layer.__class__ = plain
+        else:
+            layer.add_module("gate", module)
+
+
+def last_convolution(model: nn.Module) -> nn.Module | None:
+    """The convolution that is followed by a linear layer: no convolution's input gate covers its output channels.
+
+    Example:
+        >>> from vbdrop.models import LeNet5
+        >>> model = LeNet5()
+        >>> last_convolution(model) is model.conv2
+        True
+    """
+    layers = [layer for _, layer in weight_layers(model)]
+    for layer, following in pairwise(layers):
+        if isinstance(layer, _ConvNd) and isinstance(following, nn.Linear):
+            return layer
+    return None
+
+
+def unit_gates(mode: Units, model: nn.Module) -> Units:
+    """This mode, with gates on the output channels of the last convolution too.
+
+    So every unit of an MLP (its inputs among them), every channel and every hidden unit of a convolutional network has
+    a gate of its own; of LeNet-5's 20-50-800-500, all four.
+
+    Example:
+        >>> from vbdrop.models import LeNet5
+        >>> model = LeNet5()
+        >>> unit_gates(Units(), model).outputs("conv2", model.conv2)
+        True
+    """
+    last = last_convolution(model)
+    return replace(mode, outputs=lambda _, module: module is last)
+
+
+def put_gates_(model: nn.Module, make: Callable[[int, int, bool], nn.Module]) -> None:
+    """Put a method's own gates where `vbdrop.Units` has them, and on the output channels of the last convolution.
+
+    Args:
+        model: A plain model.
+        make: From the number of units, their axis counted from the end, and whether they are the network's inputs, to
+            the module.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> put_gates_(model, lambda units, axis, inputs: nn.PReLU(units))
+        >>> [(layer.n_inputs, type(gate).__name__) for layer, _, gate in gates_of(model)]
+        [(4, 'PReLU'), (3, 'PReLU')]
+    """
+    first: nn.Module = next(layer for _, layer in weight_layers(model))
+    convert_(model, unit_gates(Units(), model))
+    for layer, name, _ in list(gates_of(model)):
+        entering = name == "gate"
+        units = layer.n_inputs if entering else layer.n_outputs
+        layer.add_module(name, make(units, layer.unit_axis, entering and layer is first))
+
+
+def gates_of(model: nn.Module) -> Iterator[tuple[NoisyLayer, str, nn.Module]]:
+    """Every layer's gates: the layer, the gate's name in it, and the gate.
+
+    Example:
+        >>> list(gates_of(nn.Linear(4, 2)))
+        []
+    """
+    for layer in model.modules():
+        if isinstance(layer, NoisyLayer):
+            for name in GATES:
+                gate = layer._modules.get(name)
+                if gate is not None:
+                    yield layer, name, gate
+
+
+@torch.no_grad()
+def take_out_(model: nn.Module, values: Callable[[nn.Module], Tensor | None]) -> nn.Module:
+    """Make the model plain again: fold each gate's values into the weights around it and remove the gate.
+
+    Args:
+        model: A model with gates.
+        values: From a gate to what it multiplies its units with in eval mode; None for nothing.
+
+    Returns:
+        The same model, of plain layers.
+
+    Example:
+        >>> model = nn.Linear(4, 2)
+        >>> put_before_(model, lambda layer, first: nn.Dropout(0.5))
+        >>> take_out_(model, lambda gate: None)
+        Linear(in_features=4, out_features=2, bias=True)
+    """
+    for layer, name, gate in list(gates_of(model)):
+        factor = values(gate)
+        if factor is not None:
+            factor = factor.to(layer.weight.dtype)
+            layer.weight.mul_(layer.per_input(factor) if name == "gate" else layer.per_output(factor))
+            if name == "output_gate" and layer.bias is not None:
+                layer.bias.mul_(factor)
+        del layer._modules[name]
+    return deterministic_(model)
