@@ -1,0 +1,63 @@
+"""The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from vbdrop.convert import convert_, deterministic_, param_groups
+from vbdrop.layers import Weights
+from vbdrop.methods.checks import check_not_negative, check_positive, check_share
+from vbdrop.methods.losses import variational_loss
+from vbdrop.train.method import Batch, Family, Method, Step
+
+
+@dataclass(frozen=True)
+class NoisyWeights(Method):
+    """Every weight learns its own alpha, and dies where it carries noise only. Abstract: a subclass has the prior.
+
+    Attributes:
+        kl_weight: The factor on the KL: more of it makes the network sparser.
+        threshold: A weight is dead from this ``log_alpha`` on.
+        log_sigma2: The log variance of a weight at the start.
+        hold: The share of the run for which the KL is held at 0.
+        ramp: The share of the run over which it then rises.
+        rate_lr: The learning rate of the variances, as a factor on that of the weights.
+
+    Example:
+        >>> from vbdrop.methods import VBDWeights
+        >>> VBDWeights(threshold=2.0).build(nn.Linear(4, 2)).noise.threshold
+        2.0
+    """
+
+    family: ClassVar[Family] = "weights"
+    prior: ClassVar[str]
+
+    kl_weight: float = 1.0
+    threshold: float = 3.0
+    log_sigma2: float = -10.0
+    hold: float = 0.025
+    ramp: float = 0.075
+    rate_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "kl_weight")
+        check_share(self, "hold", "ramp", zero=True)
+        check_positive(self, "rate_lr")
+
+    def build(self, model: nn.Module) -> nn.Module:
+        """Convert every layer with `vbdrop.Weights`."""
+        convert_(model, Weights(self.prior, self.threshold, self.log_sigma2))
+        return model
+
+    def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
+        """The variances apart, without weight decay."""
+        return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr)
+
+    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
+        return variational_loss(model, batch, step, weight=self.kl_weight, hold=self.hold, ramp=self.ramp)
+
+    def finish(self, model: nn.Module) -> nn.Module:
+        """The mean network with the dead weights at zero, in place."""
+        return deterministic_(model)
