@@ -1,0 +1,111 @@
+r"""The truncated log-normal distribution of structured Bayesian pruning, in forms that stay finite.
+
+:math:`\theta = e^z` with z normal with mean ``mu`` and deviation ``exp(log_sigma)``, truncated to [a, b] = [-20, 0].
+With :math:`A = (a-\mu)/\sigma`, :math:`B = (b-\mu)/\sigma` and :math:`Z = \Phi(B) - \Phi(A)`,
+
+.. math:: E\theta^k = e^{k\mu + k^2\sigma^2/2}\,\frac{\Phi(B - k\sigma) - \Phi(A - k\sigma)}{Z}.
+
+The factors over- and underflow where their product does not, so all is done with logarithms: ``log_ndtr``, the
+logarithm of :math:`\Phi`, is computed from the scaled complementary error function where it is small. Valid for
+``mu`` and ``log_sigma`` in [-20, 5] in float64; the functions widen their arguments themselves.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+LOW, HIGH = -20.0, 0.0
+"""The bounds a and b of the logarithm."""
+
+LIMITS = (-20.0, 5.0)
+"""The range of ``mu`` and of ``log_sigma``."""
+
+EDGE = 1e-5
+"""Samples keep this distance from the ends of the cumulative distribution."""
+
+
+def _log_difference(low: Tensor, high: Tensor) -> Tensor:
+    r""":math:`\log(\Phi(high) - \Phi(low))`, for low < high."""
+    # where both are positive, the difference is that of the upper tails, which do not cancel
+    mirrored = low > 0
+    top = torch.special.log_ndtr(torch.where(mirrored, -low, high))
+    bottom = torch.special.log_ndtr(torch.where(mirrored, -high, low))
+    difference: Tensor = top + torch.log(-torch.expm1(bottom - top))
+    return difference
+
+
+def _standard(mu: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean and deviation in float64 and within their limits, and the bounds A and B."""
+    mu, sigma = mu.double().clamp(*LIMITS), log_sigma.double().clamp(*LIMITS).exp()
+    return mu, sigma, (LOW - mu) / sigma, (HIGH - mu) / sigma
+
+
+def log_moment(mu: Tensor, log_sigma: Tensor, order: int) -> Tensor:
+    r""":math:`\log E\theta^k` for k = ``order``.
+
+    Example:
+        >>> narrow = torch.tensor(-12.0)  # nearly all mass at exp(-1)
+        >>> round(log_moment(torch.tensor(-1.0), narrow, 1).item(), 6)
+        -1.0
+    """
+    mu, sigma, low, high = _standard(mu, log_sigma)
+    shift = order * sigma
+    inside = _log_difference(low - shift, high - shift) - _log_difference(low, high)
+    return order * mu + 0.5 * shift.square() + inside
+
+
+def mean(mu: Tensor, log_sigma: Tensor) -> Tensor:
+    r"""The mean :math:`E\theta`, between 0 and 1.
+
+    Example:
+        >>> round(mean(torch.tensor(0.0), torch.tensor(-5.0)).item(), 4)  # 1 - sigma * sqrt(2 / pi)
+        0.9946
+    """
+    return log_moment(mu, log_sigma, 1).exp()
+
+
+def signal_to_noise(mu: Tensor, log_sigma: Tensor) -> Tensor:
+    r""":math:`E\theta / \sqrt{Var\,\theta}`, from the ratio of the moments: :math:`(E\theta^2/(E\theta)^2 - 1)^{-1/2}`.
+
+    Example:
+        >>> (signal_to_noise(torch.tensor([0.0, -20.0]), torch.tensor([-5.0, 3.0])) > 1).tolist()
+        [True, False]
+    """
+    ratio = log_moment(mu, log_sigma, 2) - 2 * log_moment(mu, log_sigma, 1)
+    return torch.expm1(ratio.clamp_min(torch.finfo(ratio.dtype).eps)).rsqrt()
+
+
+def kl(mu: Tensor, log_sigma: Tensor) -> Tensor:
+    r"""The KL divergence from the log-uniform prior on the same interval, a value a unit.
+
+    .. math:: \log(b - a) - \log\sigma - \tfrac12\log(2\pi e) - \log Z - \frac{A\phi(A) - B\phi(B)}{2Z}
+
+    Example:
+        >>> round(kl(torch.tensor(-10.0), torch.tensor(5.0)).item(), 3)  # nearly uniform on the interval
+        0.0
+    """
+    mu, sigma, low, high = _standard(mu, log_sigma)
+    log_z = _log_difference(low, high)
+    log_phi_low, log_phi_high = (-0.5 * (x.square() + math.log(2 * math.pi)) for x in (low, high))
+    edges = low * torch.exp(log_phi_low - log_z) - high * torch.exp(log_phi_high - log_z)
+    return math.log(HIGH - LOW) - sigma.log() - 0.5 * math.log(2 * math.pi * math.e) - log_z - 0.5 * edges
+
+
+def sample(mu: Tensor, log_sigma: Tensor, uniform: Tensor) -> Tensor:
+    r"""Draws of theta by the inverse of the cumulative distribution, :math:`e^{\mu+\sigma\Phi^{-1}(\Phi(A)+uZ)}`.
+
+    Args:
+        mu: The means, one a unit.
+        log_sigma: The log deviations.
+        uniform: Numbers in (0, 1), whose last axis runs over the units.
+
+    Example:
+        >>> round(sample(torch.tensor(-10.0), torch.tensor(5.0), torch.tensor(0.5)).log().item(), 2)
+        -10.0
+    """
+    mu, sigma, low, high = _standard(mu, log_sigma)
+    below = torch.special.ndtr(low)
+    quantile = below + uniform * (torch.special.ndtr(high) - below)
+    z: Tensor = mu + sigma * torch.special.ndtri(quantile.clamp(EDGE, 1 - EDGE))
+    return z.clamp(LOW, HIGH).exp()
