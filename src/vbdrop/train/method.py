@@ -46,8 +46,9 @@ class Step:
 class Method(ABC):
     """A training method: a frozen set of hyper-parameters, and what it does with a model.
 
-    Everything that a method has to remember between two steps lives in the model's parameters and buffers, so that a checkpoint of model and
-    optimizer is a checkpoint of the run. A run's budget is its epochs: a method that starts from a trained network trains it within them.
+    Everything that a method has to remember between two steps lives in the model's parameters and buffers, so that a
+    checkpoint of model and optimizer is a checkpoint of the run. A run's budget is its epochs: a method that starts
+    from a trained network trains it within them.
 
     Attributes:
         name: The name on the command line.
@@ -78,7 +79,7 @@ class Method(ABC):
         """The loss of a batch; the model is in training mode."""
 
     def after_step(self, model: nn.Module, step: Step) -> None:  # noqa: B027 -- most methods do nothing here
-        """What follows the optimizer's step: projections, masks, growing and dropping. The step's gradients are still there."""
+        """What follows the optimizer's step: masks, projections, growing. The step's gradients are still there."""
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The plain network that the method ends with: dead weights are exact zeros."""
