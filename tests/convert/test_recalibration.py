@@ -1,0 +1,124 @@
+import pytest
+import torch
+from torch import nn
+
+from vbdrop import Weights, convert_, recalibrate_
+
+
+@pytest.fixture
+def model() -> nn.Sequential:
+    """Two norms behind layers whose noise is as large as their signal, with a weight that is dead."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2), nn.BatchNorm1d(2))
+    convert_(model, Weights())
+    with torch.no_grad():
+        for layer in (model[0], model[3]):
+            layer.log_sigma2.copy_(layer.weight.square().log())
+        model[0].log_sigma2[0, 0] += 10
+        model[1].weight.copy_(torch.tensor([1.0, 2.0, 0.5, -1.0]))
+        model[1].bias.uniform_()
+    model.train()
+    for _ in range(3):
+        model(torch.randn(16, 3))
+    return model
+
+
+BATCHES = [torch.randn(size, 3, generator=torch.Generator().manual_seed(size)) for size in (32, 32, 7)]
+
+
+def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in model.state_dict().items() if "running" in key or "tracked" in key}
+
+
+def test_the_statistics_are_those_of_the_masked_means(model):
+    """By hand: the plain average over the batches of each batch's mean and unbiased variance, layer after layer."""
+    weights = [layer.weight.masked_fill(next(layer.variational()).dead(), 0.0) for layer in (model[0], model[3])]
+    assert (weights[0] == 0).sum() == 1
+    expected = {"1": [], "4": []}
+    for batch in BATCHES:
+        first = batch @ weights[0].T + model[0].bias
+        var, mean = torch.var_mean(first, 0, unbiased=False)
+        middle = ((first - mean) / (var + model[1].eps).sqrt() * model[1].weight + model[1].bias).tanh()
+        second = middle @ weights[1].T + model[3].bias
+        expected["1"].append(torch.var_mean(first, 0))
+        expected["4"].append(torch.var_mean(second, 0))
+    assert recalibrate_(model, BATCHES) is model
+    for name, moments in expected.items():
+        norm = model.get_submodule(name)
+        torch.testing.assert_close(norm.running_var, torch.stack([var for var, _ in moments]).mean(0))
+        torch.testing.assert_close(norm.running_mean, torch.stack([mean for _, mean in moments]).mean(0))
+        assert norm.num_batches_tracked == 3
+
+
+def test_it_takes_the_noises_variance_out_of_the_output(model):
+    x = torch.randn(2000, 3)
+    model.train()
+    for _ in range(50):
+        model(x)
+    with torch.no_grad():
+        noisy = model.eval()(x).std(0)
+        recalibrate_(model, [x])
+        torch.testing.assert_close(model(x).std(0), torch.ones(2), atol=1e-3, rtol=0)
+    assert (noisy < 0.9).all()
+
+
+@pytest.mark.parametrize("pack", [lambda x: (x, torch.zeros(len(x))), lambda x: [x, "label"], lambda x: x])
+def test_a_data_loader_of_pairs_works(model, pack):
+    recalibrate_(model, (pack(batch) for batch in BATCHES))
+    found = statistics(model)
+    recalibrate_(model, BATCHES)
+    for key, value in statistics(model).items():
+        assert torch.equal(found[key], value), key
+
+
+def test_everything_else_is_as_before(model):
+    model[1].eval()
+    model[4].momentum = None
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    recalibrate_(model, BATCHES)
+    assert [module.training for module in model.modules()] == [True, True, False, True, True, True]
+    assert (model[1].momentum, model[4].momentum) == (0.1, None)
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed == {f"{norm}.running_{part}" for norm in "14" for part in ("mean", "var")}
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def breaks_off():
+    yield BATCHES[0]
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    ("batches", "error", "message"),
+    [
+        (breaks_off(), OSError, "the disk is gone"),
+        ([BATCHES[0], torch.randn(5, 9)], RuntimeError, "shapes"),
+        ([], ValueError, "`batches` must give at least one batch; it gave none"),
+        (torch.randn(8, 3), TypeError, r"`batches` must be an iterable of batches.*got one Tensor: write \[x\]"),
+        (3, TypeError, "iterable"),
+    ],
+)
+def test_a_failure_restores_the_statistics_and_the_mode(model, batches, error, message):
+    before = statistics(model)
+    with pytest.raises(error, match=message):
+        recalibrate_(model, batches)
+    for key, value in statistics(model).items():
+        assert torch.equal(value, before[key]), key
+    assert all(module.training for module in model.modules())
+    assert model[1].momentum == 0.1
+
+
+def test_norms_without_statistics_are_left_alone():
+    def never():
+        raise AssertionError("a batch was asked for")
+        yield
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.LayerNorm(4))
+    assert recalibrate_(model, never()) is model
+
+
+def test_a_plain_model_and_an_eval_model_work():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).eval()
+    x = torch.randn(4, 1, 5, 5)
+    recalibrate_(model, [x])
+    torch.testing.assert_close(model[1].running_mean, model[0](x).mean((0, 2, 3)))
+    assert not model.training
