@@ -1,7 +1,7 @@
 """A gate a unit: learned multiplicative noise on features (Eq. 19)."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -60,14 +60,6 @@ class Gate(Variational):
             if not self.training:
                 deviation = masked(deviation, keep)
         return apply_gate(x, mean, deviation, self.axis)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Gates that a plain ``state_dict`` does not have start afresh, if it has the layer that they belong to."""
-        layer = prefix[: prefix.rfind(".", 0, -1) + 1]
-        if layer + "weight" in state_dict and not any(prefix + name in state_dict for name in self._parameters):
-            self.reset_parameters()
-            return
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The number of units."""

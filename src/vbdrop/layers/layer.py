@@ -186,9 +186,14 @@ class NoisyLayer(Variational):
     # files and printing
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Rates that a plain ``state_dict`` does not have start afresh from the weights that it has."""
-        plain = prefix + "weight" in state_dict and prefix + self._rate_name not in state_dict
-        if self.noise is None or not plain:
+        """Rates and gates that a plain ``state_dict`` does not have start afresh, if it has the layer's weights."""
+        has_weights = prefix + "weight" in state_dict
+        for name in ("gate", "output_gate"):
+            gate, below = self._modules.get(name), f"{prefix}{name}."
+            if has_weights and isinstance(gate, Gate) and not any(key.startswith(below) for key in state_dict):
+                gate.reset_parameters()
+                gate.state_dict(destination=state_dict, prefix=below)  # where torch looks next, for the gate
+        if self.noise is None or not has_weights or prefix + self._rate_name in state_dict:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
         rate = self._parameters.pop(self._rate_name)
