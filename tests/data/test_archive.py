@@ -1,3 +1,4 @@
+import gzip
 import io
 import tarfile
 
@@ -48,6 +49,16 @@ def test_a_cut_archive_is_noticed(archive, out, keep):
     archive.write_bytes(archive.read_bytes()[:keep])
     with pytest.raises(FetchError, match=r"set\.tar\.gz (is damaged|has no)"):
         unpack(archive, "package", ["b", "nothing"], out)
+
+
+def test_a_wrong_checksum_at_the_end_is_noticed(archive, out):
+    with gzip.open(archive) as file:
+        members = file.read().rstrip(b"\x00")  # without the blocks that say where an archive ends
+    content = bytearray(gzip.compress(members + bytes(-len(members) % tarfile.BLOCKSIZE)))
+    content[-8] ^= 1
+    archive.write_bytes(content)
+    with pytest.raises(FetchError, match=r"set\.tar\.gz is damaged: CRC"):
+        unpack(archive, "package", ["nothing"], out)
 
 
 def test_another_kind_of_file_is_noticed(archive, out):

@@ -1,5 +1,7 @@
 import json
 import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -96,6 +98,28 @@ def test_a_flipped_byte_in_a_png_is_noticed(tmp_path, write_cifar_pngs, position
     content[position] ^= 0x55
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"data_batch_3\.png"):
+        read_pngs(tmp_path)
+
+
+@pytest.mark.parametrize("position", [8, 33], ids=["header", "pixels"])
+def test_a_png_with_a_part_of_length_0_is_noticed(tmp_path, write_cifar_pngs, position):
+    write_cifar_pngs(tmp_path)
+    path = tmp_path / "data_batch_3.png"
+    content = bytearray(path.read_bytes())
+    content[position : position + 4] = bytes(4)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot read .*data_batch_3\.png"):
+        read_pngs(tmp_path)
+
+
+def test_a_png_that_claims_to_be_huge_is_not_unpacked(tmp_path, write_cifar_pngs):
+    write_cifar_pngs(tmp_path)
+    path = tmp_path / "data_batch_3.png"
+    content = bytearray(path.read_bytes())
+    content[16:24] = struct.pack(">II", 60_000, 60_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot read .*data_batch_3\.png: .*decompression bomb"):
         read_pngs(tmp_path)
 
 

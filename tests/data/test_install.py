@@ -1,7 +1,6 @@
 import errno
 import os
 import resource
-import stat
 import tempfile
 import threading
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ def test_a_finished_folder_is_moved_and_nothing_else_stays(tmp_path):
         (stage / "rest").touch()
         publish(stage / "files", root / "MNIST" / "raw")
     assert everything(root) == ["MNIST", "MNIST/raw", "MNIST/raw/a"]
-    assert stat.S_IMODE((root / "MNIST" / "raw").stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("error", [DataError("no"), KeyboardInterrupt()])

@@ -44,7 +44,6 @@ def damage(content: bytes, kind: str) -> bytes:
         "a promise of 2^96 bytes": content[:4] + b"\xff" * 12 + content[16:],
         "27 rows": content[:8] + struct.pack(">I", 27) + content[12:16] + content[16 : 16 + 12 * 27 * 28],
         "eleven images": content[:4] + struct.pack(">I", 11) + content[8 : 16 + 11 * 784],
-        "no images": content[:4] + struct.pack(">I", 0) + content[8:16],
         "labels": idx_header((12,)) + bytes(12),
     }[kind]
 
@@ -62,7 +61,6 @@ def damage(content: bytes, kind: str) -> bytes:
         ("a promise of 2^96 bytes", "is damaged: its header promises 79228162458924105385300197375 bytes"),
         ("27 rows", r"must hold images of 28 x 28 and one number each; got the shapes \(12, 27, 28\) and \(12,\)"),
         ("eleven images", "has 11 images in train-images-idx3-ubyte, but 12 labels"),
-        ("no images", "has 0 images in train-images-idx3-ubyte, but 12 labels"),
         ("labels", r"got the shapes \(12,\) and \(12,\)"),
     ],
 )
@@ -74,6 +72,14 @@ def test_a_damaged_file_is_refused(tmp_path, write_mnist, kind, message, suffix)
     path.unlink()
     (tmp_path / f"{IMAGES}{suffix}").write_bytes(gzip.compress(content) if suffix else content)
     with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_empty_files_are_refused(tmp_path, write_mnist):
+    write_mnist(tmp_path)
+    (tmp_path / IMAGES).write_bytes(idx_header((0, 28, 28)))
+    (tmp_path / LABELS).write_bytes(idx_header((0,)))
+    with pytest.raises(DataError, match="has 0 images in train-images-idx3-ubyte, but 0 labels"):
         read(tmp_path)
 
 

@@ -1,9 +1,5 @@
-from contextlib import suppress
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from scipy.io import savemat
 
 from vbdrop.data import DataError
@@ -32,16 +28,17 @@ X, Y = np.zeros((32, 32, 3, 2), np.uint8), np.ones((2, 1), np.uint8)
     ("content", "message"),
     [
         ({"y": Y}, "must hold `X`, bytes of shape 32 x 32 x 3 x count; got nothing of the kind"),
-        ({"X": X}, "must hold `y`, a label for each image; got nothing of the kind"),
+        ({"X": X}, "must hold `y`, a label for each of 2 images; got nothing of the kind"),
         ({"X": X.astype(float), "y": Y}, "got float64 of shape"),
         ({"X": X[:, :, :1], "y": Y}, r"got uint8 of shape \(32, 32, 1, 2\)"),
-        ({"X": X[..., 0], "y": Y[:1]}, "must hold `y`"),
-        ({"X": X, "y": Y[:1]}, r"must hold `y`, a label for each image; got uint8 of shape \(1, 1\)"),
+        ({"X": X[..., 0], "y": Y[:1]}, r"got uint8 of shape \(32, 32, 3\)"),
+        ({"X": X[..., :0], "y": Y[:0]}, "must hold `y`, a label for each of 0 images"),
+        ({"X": X, "y": Y[:1]}, r"must hold `y`, a label for each of 2 images; got uint8 of shape \(1, 1\)"),
         ({"X": X, "y": Y * 0}, "must hold labels from 1 to 10"),
         ({"X": X, "y": Y * 11}, "must hold labels from 1 to 10"),
         ({"X": X, "y": Y * np.nan}, "must hold labels from 1 to 10"),
         ({"X": X, "y": Y * 1.5}, "must hold labels from 1 to 10"),
-        ({"X": X, "y": np.array([["a"], ["b"]])}, "must hold labels from 1 to 10"),
+        ({"X": X, "y": np.array([["a"], ["b"]])}, "must hold `y`, .* got nothing of the kind"),
     ],
 )
 def test_a_file_that_holds_something_else_is_refused(tmp_path, write_svhn, content, message):
@@ -75,15 +72,3 @@ def test_a_missing_file_is_named(tmp_path, write_svhn):
     (tmp_path / "test_32x32.mat").unlink()
     with pytest.raises(DataError, match=r"cannot read .*test_32x32\.mat"):
         read(tmp_path)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(position=st.integers(0, 400), value=st.integers(0, 255))
-def test_any_damage_gives_arrays_or_a_clear_error(tmp_path, write_svhn, position, value):
-    write_svhn(tmp_path)
-    path = tmp_path / "train_32x32.mat"
-    content = bytearray(path.read_bytes())
-    content[position] = value
-    path.write_bytes(content)
-    with suppress(DataError):
-        assert len(read(tmp_path).train_images) == 15

@@ -63,7 +63,7 @@ def _read_png(path: Path) -> Bytes:
                     f"got {sheet.mode}, {sheet.width} x {sheet.height}"
                 )
             rows = np.asarray(sheet)
-    except (OSError, SyntaxError, ValueError, EOFError, image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     return np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(-1, 3, 32, 32)
 

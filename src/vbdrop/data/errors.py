@@ -29,9 +29,9 @@ def needed(module: str, purpose: str) -> ModuleType:
     Example:
         >>> needed("json", "reading labels").__name__
         'json'
-        >>> needed("no_such_module", "reading .mat files")
+        >>> needed("no_such_module", "reading PNG files")
         Traceback (most recent call last):
-        vbdrop.data.errors.DataError: reading .mat files needs no_such_module: pip install 'vbdrop[data]'
+        vbdrop.data.errors.DataError: reading PNG files needs no_such_module: pip install 'vbdrop[data]'
     """
     try:
         return importlib.import_module(module)

@@ -21,8 +21,9 @@ def locked(root: Path, name: str) -> Iterator[None]:
     Example:
         >>> folder = Path(tempfile.mkdtemp())
         >>> with locked(folder / "cache", "mnist"), staged(folder / "cache", "mnist") as stage:
-        ...     _ = (stage / "labels").write_bytes(bytes([7]))
-        ...     publish(stage, folder / "cache" / "MNIST" / "raw")
+        ...     (stage / "files").mkdir()
+        ...     _ = (stage / "files" / "labels").write_bytes(bytes([7]))
+        ...     publish(stage / "files", folder / "cache" / "MNIST" / "raw")
         >>> [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
         ['cache/MNIST/raw/labels']
     """
@@ -66,7 +67,6 @@ def publish(folder: Path, target: Path) -> None:
     Raises:
         DataError: Something else is in that place.
     """
-    folder.chmod(0o755)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.rename(target)

@@ -5,12 +5,15 @@ digit, and digits of one house number may be on both sides of it: its error is a
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vbdrop.data.checksums import Checksums, of_channels_last
 from vbdrop.data.dataset import Arrays, Bytes
-from vbdrop.data.errors import DataError, needed
+from vbdrop.data.errors import DataError
+from vbdrop.data.matlab import read_matlab
 from vbdrop.data.spec import Layout, Mirror, Spec
 
 FILES = ("train_32x32.mat", "test_32x32.mat")
@@ -26,23 +29,20 @@ def read(folder: Path) -> Arrays:
 
 
 def _read_part(path: Path) -> tuple[Bytes, Bytes]:
-    loadmat = needed("scipy.io", "reading .mat files").loadmat
-    try:
-        content = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # a damaged file makes the reader fail in any way
-        raise DataError(f"cannot read {path}: {error}") from error
+    content = read_matlab(path)
     images, labels = content.get("X"), content.get("y")
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[:3] != (32, 32, 3):
+    if images is None or images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
         raise DataError(f"{path} must hold `X`, bytes of shape 32 x 32 x 3 x count; got {_described(images)}")
-    if images.ndim != 4 or not isinstance(labels, np.ndarray) or labels.shape != (images.shape[-1], 1):
-        raise DataError(f"{path} must hold `y`, a label for each image; got {_described(labels)}")
-    if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(1, 11)).all():
+    count = images.shape[3]
+    if labels is None or labels.shape != (count, 1) or count == 0:
+        raise DataError(f"{path} must hold `y`, a label for each of {count} images; got {_described(labels)}")
+    if not np.isin(labels, np.arange(1, 11)).all():
         raise DataError(f"{path} must hold labels from 1 to 10 in `y`")
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), (labels[:, 0] % 10).astype(np.uint8)
 
 
-def _described(value: object) -> str:
-    return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else "nothing of the kind"
+def _described(array: npt.NDArray[Any] | None) -> str:
+    return "nothing of the kind" if array is None else f"{array.dtype} of shape {array.shape}"
 
 
 _LAYOUT = Layout(folders=("svhn", "SVHN", "."), files=FILES, read=read)
