@@ -46,6 +46,15 @@ def test_an_input_smaller_than_a_constant_is_expanded(difference):
     assert difference(Outer(), torch.randn(2, 4)) < 1e-6
 
 
+def test_a_part_is_added_where_it_belongs(difference):
+    class Partial(nn.Module):
+        def forward(self, x):
+            y = x.index_add(1, torch.tensor([2, 0, 2]), torch.tanh(x))
+            return y + x.index_add(-1, torch.tensor([1]), x[..., :1])
+
+    assert difference(Partial(), torch.randn(2, 3, 5, 4)) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("forward", "reason"),
     [
@@ -54,6 +63,7 @@ def test_an_input_smaller_than_a_constant_is_expanded(difference):
         (lambda x: torch.add(x, x, alpha=2), "with alpha"),
         (lambda x: torch.div(x, 2.0, rounding_mode="floor"), "rounding mode"),
         (lambda x: x + float("inf"), "not finite"),
+        (lambda x: x.index_add(1, torch.tensor([1]), x[:, :1], alpha=2), "with alpha"),
     ],
 )
 def test_what_cannot_be_written_is_named(as_c, forward, reason):

@@ -2,6 +2,7 @@
 
 from vbdrop.export.errors import ExportError
 from vbdrop.export.exporting import Exported, export
+from vbdrop.export.measure import Measured, Measurement, measure
 from vbdrop.export.table import FORMATS, Format
 
 __all__ = [
@@ -9,5 +10,8 @@ __all__ = [
     "ExportError",
     "Exported",
     "Format",
+    "Measured",
+    "Measurement",
     "export",
+    "measure",
 ]

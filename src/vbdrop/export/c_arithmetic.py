@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vbdrop.export.c_builder import Builder, Call, Variable
-from vbdrop.export.c_program import Affine, Combine
+from vbdrop.export.c_builder import Builder, Call, Variable, blocks_of
+from vbdrop.export.c_program import AddAt, Affine, Combine
 
 Sign = Literal["+", "-", "*", "/"]
 Shape = tuple[int, ...]
@@ -34,6 +34,18 @@ def read_arithmetic(sign: Sign, is_reversed: bool = False) -> Callable[[Builder,
         return _with_constant(builder, call, second, (-scale if sign == "-" else scale, shift))
 
     return read
+
+
+def read_index_add(builder: Builder, call: Call) -> Variable:
+    """`index_add(self, dim, index, source)` with constant positions."""
+    base, term, index = call.variable("self"), call.variable("source"), call.arguments["index"]
+    if isinstance(index, Variable) or call.arguments["alpha"] != 1:
+        raise call.unsupported("with positions that depend on the model's input, or with alpha")
+    positions = torch.arange(base.buffer.size).reshape(1, *base.shape).index_select(call.arguments["dim"], index)
+    starts, block = blocks_of(np.asarray(positions.reshape(-1)))
+    target = builder.result(base.shape)
+    builder.operations.append(AddAt(call.node, base.buffer, target.buffer, term.buffer, starts, block))
+    return target
 
 
 def _scale_and_shift(call: Call, constant: Tensor | float, sign: Sign) -> tuple[Tensor, Tensor]:

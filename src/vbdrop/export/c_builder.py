@@ -88,8 +88,7 @@ class Builder:
         if np.array_equal(flat, np.arange(source.buffer.size)):
             return Variable(source.buffer, shape)
         target = self.result(shape)
-        block = _run_length(flat)
-        self.operations.append(Gather(name, source.buffer, target.buffer, flat[::block], block))
+        self.operations.append(Gather(name, source.buffer, target.buffer, *blocks_of(flat)))
         return target
 
     def expand(self, name: str, source: Variable, shape: tuple[int, ...]) -> Variable:
@@ -106,9 +105,16 @@ class Builder:
         return target
 
 
-def _run_length(positions: Integers) -> int:
-    """The largest block such that `positions` are blocks of consecutive numbers."""
+def blocks_of(positions: Integers) -> tuple[Integers, int]:
+    """Positions as the starts of blocks of consecutive numbers, and the size of a block, as large as possible.
+
+    Example:
+        >>> starts, size = blocks_of(np.array([3, 4, 8, 9]))
+        >>> starts.tolist(), size
+        ([3, 8], 2)
+    """
     if len(positions) == 0:
-        return 1
+        return positions, 1
     breaks = np.flatnonzero(np.diff(positions) != 1) + 1
-    return int(np.gcd.reduce([len(positions), *breaks]))
+    size = int(np.gcd.reduce([len(positions), *breaks]))
+    return positions[::size], size

@@ -8,6 +8,7 @@ import numpy as np
 
 from vbdrop.export.c_activations import literal
 from vbdrop.export.c_program import (
+    AddAt,
     Affine,
     Axis,
     Combine,
@@ -96,6 +97,12 @@ def _gather(fragment: Fragment, operation: Gather, places: Places) -> None:
     starts, kind = fragment.integers(f"{operation.name}_starts", operation.starts)
     count, block = len(operation.starts), operation.block
     fragment.lines.append(fragment.call("gather", places.sources[0], places.target, starts, count, block, index=kind))
+
+
+def _add_at(fragment: Fragment, operation: AddAt, places: Places) -> None:
+    starts, kind = fragment.integers(f"{operation.name}_starts", operation.starts)
+    count, block = len(operation.starts), operation.block
+    fragment.lines.append(fragment.call("add_at", places.sources[1], places.target, starts, count, block, index=kind))
 
 
 def _constant(fragment: Fragment, operation: Constant, places: Places) -> None:
@@ -253,6 +260,7 @@ def _softmax(fragment: Fragment, operation: Softmax, places: Places) -> None:
 
 
 _WRITERS: dict[type, Callable[[Fragment, Any, Places], None]] = {
+    AddAt: _add_at,
     Gather: _gather,
     Constant: _constant,
     Join: _join,

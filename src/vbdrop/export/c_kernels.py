@@ -25,6 +25,18 @@ static void gather_{index}(const float *restrict x, float *restrict y, const {in
 }
 """
 
+_ADD_AT = """
+/* y[starts[i] ...] += the blocks of `block` floats of x, one after the other. */
+static void add_at_{index}(const float *restrict x, float *restrict y, const {index} *starts, int count, int block)
+{
+    for (int i = 0; i < count; ++i, x += block) {
+        for (int j = 0; j < block; ++j) {
+            y[starts[i] + j] += x[j];
+        }
+    }
+}
+"""
+
 _JOIN = """
 /* `count` blocks of `block` floats, each `stride` floats after the one before. */
 static void spread(const float *restrict x, float *restrict y, int count, int block, int stride)
@@ -309,6 +321,7 @@ static void softmax(float *x, int outer, int count, int inner, int logarithm)
 # In the order in which they are written: a kernel stands after those that it needs.
 _KERNELS: dict[str, _Kernel] = {
     "gather": _Kernel(_COPY),
+    "add_at": _Kernel(_ADD_AT),
     "spread": _Kernel(_JOIN),
     "dense_columns": _Kernel(_DENSE_COLUMNS),
     "sparse_columns": _Kernel(_SPARSE_COLUMNS),

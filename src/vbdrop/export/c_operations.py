@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vbdrop.export.c_activations import ACTIVATIONS
-from vbdrop.export.c_arithmetic import read_arithmetic
+from vbdrop.export.c_arithmetic import read_arithmetic, read_index_add
 from vbdrop.export.c_builder import Builder, Call, Variable
 from vbdrop.export.c_pools import read_adaptive_pool, read_pool, read_reduction, with_indices
 from vbdrop.export.c_products import read_addmm, read_batch_norm, read_convolution, read_linear, read_matmul
@@ -73,5 +73,6 @@ OPERATIONS: dict[str, Callable[[Builder, Call], Any]] = {
     "rsub": read_arithmetic("-", is_reversed=True),
     "mul": read_arithmetic("*"),
     "div": read_arithmetic("/"),
+    "index_add": read_index_add,
     **dict.fromkeys(ACTIVATIONS, _read_pointwise),
 }

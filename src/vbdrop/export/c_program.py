@@ -228,6 +228,21 @@ class Combine(_Operation):
 
 
 @dataclass(frozen=True, eq=False)
+class AddAt(_Operation):
+    """`source`, with blocks of `block` floats of `other` added at the offsets `starts`."""
+
+    other: Buffer
+    starts: Integers
+    block: int
+    in_place: ClassVar[bool] = True
+
+    @property
+    def sources(self) -> tuple[Buffer, ...]:
+        """Both operands; the first is the one that may be written over."""
+        return (self.source, self.other)
+
+
+@dataclass(frozen=True, eq=False)
 class Softmax(_Operation):
     """Softmax, or its logarithm, over groups of `count` values that lie `inner` apart."""
 
@@ -237,7 +252,7 @@ class Softmax(_Operation):
     in_place: ClassVar[bool] = True
 
 
-Operation = Gather | Constant | Join | Linear | Convolution | Pool | Pointwise | Affine | Combine | Softmax
+Operation = AddAt | Gather | Constant | Join | Linear | Convolution | Pool | Pointwise | Affine | Combine | Softmax
 
 
 @dataclass(eq=False)

@@ -24,6 +24,9 @@ class HasModel(Protocol):
     def example_inputs(self) -> Inputs:
         """Inputs that it takes."""
 
+    def save(self, path: str | Path) -> object:
+        """Write it as one safetensors file."""
+
 
 @dataclass(frozen=True)
 class Exported:

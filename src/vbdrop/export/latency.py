@@ -1,0 +1,68 @@
+"""Interleaved timing: every case runs in every round, so that a busy moment of the machine hits all of them alike."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+Case = Callable[[int], object]
+"""What is timed; it gets the number of the call, so that it can go through several inputs."""
+
+
+def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 2e-3) -> dict[str, list[float]]:
+    """Seconds a call for each case, a figure a round.
+
+    Args:
+        cases: Name -> what to time.
+        rounds: How often all the cases are gone through, after one round that does not count.
+        round_seconds: How long one figure is taken at least; quick calls are repeated.
+
+    Returns:
+        Name -> seconds a call, one entry a round.
+
+    Example:
+        >>> seconds = interleaved({"quick": lambda i: None, "slow": lambda i: sum(range(1000))}, rounds=3)
+        >>> max(seconds["quick"]) < min(seconds["slow"])
+        True
+    """
+    repeats = {name: _repeats(case, round_seconds) for name, case in cases.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for round_index in range(rounds + 1):
+        for name, case in cases.items():
+            elapsed = _elapsed(case, repeats[name]) / repeats[name]
+            if round_index > 0:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread.
+
+    Example:
+        >>> with one_thread():
+        ...     torch.get_num_threads()
+        1
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _elapsed(case: Case, repeats: int) -> float:
+    start = time.perf_counter()
+    for call in range(repeats):
+        case(call)
+    return time.perf_counter() - start
+
+
+def _repeats(case: Case, at_least: float) -> int:
+    """How many calls in a row take that long."""
+    repeats = 1
+    while _elapsed(case, repeats) < at_least:
+        repeats *= 2
+    return repeats
