@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from vbdrop.priors import Prior
 
@@ -20,9 +19,13 @@ class _KLSum(torch.autograd.Function):
         return prior.kl_sum(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         theta, log_sigma2, sigma2 = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: a second derivative needs the plain formula
+            total = ctx.prior.kl(theta.to(log_sigma2.dtype), log_sigma2).sum()
+            wanted = [leaf for leaf in (theta, log_sigma2) if leaf.requires_grad]
+            found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True))
+            return *(next(found) if leaf.requires_grad else None for leaf in (theta, log_sigma2)), None
         by_theta, by_log_sigma2 = ctx.prior.kl_gradients(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
         return by_theta.mul_(grad).to(theta.dtype), by_log_sigma2.mul_(grad), None
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from vbdrop.functional.once import once
 from vbdrop.functional.products import Product
 
 DEVIATION_FLOOR = 2.0**-50
@@ -147,7 +147,7 @@ class _NoisyProduct(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
         needs = Needs(*ctx.needs_input_grad[:4])

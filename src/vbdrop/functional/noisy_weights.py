@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, masked
+from vbdrop.functional.once import once
 from vbdrop.functional.products import Product
 
 
@@ -55,7 +55,7 @@ class _NoisyWeights(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
         needs = Needs(*ctx.needs_input_grad[:4])

@@ -1,0 +1,39 @@
+"""A guard for backwards that have no derivative of their own."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
+    """Refuse to run where a second derivative will be asked for, that is under ``create_graph=True``.
+
+    Torch's own `once_differentiable` lets such a call pass wherever the incoming gradient is a constant, as it is for a
+    penalty on ``grad(out.sum(), x)``; the penalty would then be left out of the training without a word.
+
+    Args:
+        backward: The backward of an autograd function.
+
+    Returns:
+        The same with the check before it.
+
+    Example:
+        >>> guarded = once(lambda ctx, grad: (grad,))
+        >>> guarded(None, torch.ones(1))
+        Traceback (most recent call last):
+        RuntimeError: the fused layers of vbdrop have no second derivative ...
+    """
+
+    @wraps(backward)
+    def checked(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the fused layers of vbdrop have no second derivative (create_graph=True); set `fused = False` on them "
+                "for the plain formula, which has."
+            )
+        return backward(ctx, *grads)
+
+    return checked
