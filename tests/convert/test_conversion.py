@@ -160,6 +160,14 @@ class TestWhatStays:
             assert torch.equal(model.state_dict()[key], value), key
 
     @by_mode
+    def test_a_state_dict_that_lacks_a_whole_layer_is_refused(self, modes):
+        model = small_net()
+        state = {key: value for key, value in model.state_dict().items() if not key.startswith("5.")}
+        convert_(model, *modes)
+        with pytest.raises(RuntimeError, match=r'Missing key.*"5\.weight", "5\.bias", "5\.(log|gate)'):
+            model.load_state_dict(state)
+
+    @by_mode
     def test_a_converted_state_dict_loads_into_another_converted_model(self, modes):
         models = small_net().eval(), small_net().eval()
         for model in models:

@@ -192,7 +192,7 @@ class NoisyLayer(Variational):
             gate, below = self._modules.get(name), f"{prefix}{name}."
             if has_weights and isinstance(gate, Gate) and not any(key.startswith(below) for key in state_dict):
                 gate.reset_parameters()
-                gate.state_dict(destination=state_dict, prefix=below)  # where torch looks next, for the gate
+                state_dict.update(gate.state_dict(prefix=below))  # where torch looks next, for the gate
         if self.noise is None or not has_weights or prefix + self._rate_name in state_dict:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
