@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbdrop.priors import Prior
+from vbdrop.functional import native
+from vbdrop.priors import Hierarchical, Prior
 
 
 class _KLSum(torch.autograd.Function):
@@ -13,19 +14,26 @@ class _KLSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, log_sigma2: Tensor, prior: Prior) -> Tensor:  # noqa: ANN401
+        ctx.prior = prior
+        ctx.is_native = type(prior) is Hierarchical and native.usable(theta, log_sigma2)
+        if ctx.is_native:
+            ctx.save_for_backward(theta, log_sigma2)
+            return native.hierarchical_kl(theta, log_sigma2)
         sigma2 = log_sigma2.exp()
         ctx.save_for_backward(theta, log_sigma2, sigma2)
-        ctx.prior = prior
         return prior.kl_sum(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        theta, log_sigma2, sigma2 = ctx.saved_tensors
+        theta, log_sigma2, *rest = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: a second derivative needs the plain formula
             total = ctx.prior.kl(theta.to(log_sigma2.dtype), log_sigma2).sum()
             wanted = [leaf for leaf in (theta, log_sigma2) if leaf.requires_grad]
             found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True))
             return *(next(found) if leaf.requires_grad else None for leaf in (theta, log_sigma2)), None
+        if ctx.is_native:
+            return *native.hierarchical_kl_gradients(theta, log_sigma2, grad.item()), None
+        (sigma2,) = rest
         by_theta, by_log_sigma2 = ctx.prior.kl_gradients(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
         return by_theta.mul_(grad).to(theta.dtype), by_log_sigma2.mul_(grad), None
 

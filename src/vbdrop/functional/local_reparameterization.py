@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vbdrop.functional import native
 from vbdrop.functional.once import once
 from vbdrop.functional.products import Product
 
@@ -89,8 +90,12 @@ def sample(
     """
     mean = product(x, weight, bias)
     with _without_autocast(x):
-        deviation = product(x.to(sigma2.dtype).square(), sigma2).clamp_min_(DEVIATION_FLOOR**2).sqrt_()
-    noise = torch.randn_like(deviation) if noise is None else noise.clone()
+        variance = product(x.to(sigma2.dtype).square(), sigma2)
+    noise = torch.randn_like(variance) if noise is None else noise.clone()
+    if native.usable(mean, variance, noise):
+        native.sample_(mean, variance, noise, DEVIATION_FLOOR)
+        return mean, noise
+    deviation = variance.clamp_min_(DEVIATION_FLOOR**2).sqrt_()
     if mean.dtype == deviation.dtype:
         out = mean.addcmul_(deviation, noise)
     else:

@@ -9,6 +9,16 @@ LARGEST_THRESHOLD = 88.0
 """Thresholds above this count as this much: its exponential is a float32."""
 
 
+def largest_alpha(threshold: float) -> float:
+    """The alpha of this ``log_alpha``, as a number that float32 can hold.
+
+    Example:
+        >>> largest_alpha(0.0)
+        1.0
+    """
+    return math.exp(min(threshold, LARGEST_THRESHOLD))
+
+
 def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
     """1 where ``log_alpha < threshold`` and 0 elsewhere, as a number to multiply with.
 
@@ -27,8 +37,7 @@ def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
         tensor([1., 0., 0.])
     """
     theta = theta.detach().to(sigma2.dtype)
-    factor = math.exp(min(threshold, LARGEST_THRESHOLD))
-    return torch.addcmul(sigma2.detach(), theta, theta, value=-factor).lt_(0)
+    return torch.addcmul(sigma2.detach(), theta, theta, value=-largest_alpha(threshold)).lt_(0)
 
 
 def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:

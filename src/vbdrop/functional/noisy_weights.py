@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vbdrop.functional import native
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
-from vbdrop.functional.masks import keep_factor, masked
+from vbdrop.functional.masks import keep_factor, largest_alpha, masked
 from vbdrop.functional.once import once
 from vbdrop.functional.products import Product
 
@@ -45,9 +46,12 @@ class _NoisyWeights(torch.autograd.Function):
         threshold: float | None,
         noise: Tensor | None,
     ) -> Tensor:
-        sigma2 = log_sigma2.exp()
-        weight = theta
-        if threshold is not None:
+        if threshold is None:
+            weight, sigma2 = theta, log_sigma2.exp()
+        elif native.usable(theta, log_sigma2):
+            weight, sigma2 = native.posterior(theta, log_sigma2, largest_alpha(threshold))
+        else:
+            sigma2 = log_sigma2.exp()
             weight = keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
         ctx.save_for_backward(x, weight, sigma2, noise_over_deviation)
@@ -62,11 +66,23 @@ class _NoisyWeights(torch.autograd.Function):
         by_x, by_theta, by_log_sigma2, by_bias = sample_gradients(
             grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
         )
-        if by_theta is not None and ctx.is_masked:
-            by_theta.mul_(torch.ne(weight, 0, out=torch.empty_like(weight)))  # a mean of zero is a dead one
-        if by_log_sigma2 is not None:
-            by_log_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
+        _through_posterior_(weight if ctx.is_masked else None, sigma2, by_theta, by_log_sigma2)
         return by_x, by_theta, by_log_sigma2, by_bias, None, None, None
+
+
+def _through_posterior_(
+    masked_weight: Tensor | None, sigma2: Tensor, by_theta: Tensor | None, by_sigma2: Tensor | None
+) -> None:
+    """Take gradients towards the weights as used back to the parameters, in place: mask and exponential."""
+    gradients = [g for g in (by_theta, by_sigma2) if g is not None]
+    if masked_weight is not None and len(gradients) == 2 and native.usable(masked_weight, sigma2, *gradients):
+        native.posterior_backward_(masked_weight, sigma2, *gradients)
+        return
+    if masked_weight is not None and by_theta is not None:
+        # a mean of zero is a dead one; the comparison is written as numbers to multiply with
+        by_theta.mul_(torch.ne(masked_weight, 0, out=torch.empty_like(masked_weight)))
+    if by_sigma2 is not None:
+        by_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
 
 
 def noisy_weights(

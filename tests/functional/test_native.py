@@ -1,0 +1,97 @@
+"""The compiled kernels against the plain formulas in float64, and the way without them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from vbdrop.functional import MatrixProduct, kl_sum, native, noisy_weights, noisy_weights_reference
+from vbdrop.priors import Hierarchical
+
+TAILS = [(-30.0, 10.0), (-12.0, 2.0)]
+
+
+@pytest.fixture(autouse=True)
+def _kernels(compiler):
+    assert native.library() is not None, "there is a C compiler, so the kernels must build"
+
+
+def tensors(low, high, n=70_001):
+    theta = torch.randn(n) * 0.1
+    theta[:3] = torch.tensor([0.0, 1e-19, 3.0])
+    return theta, torch.empty(n).uniform_(low, high)
+
+
+@pytest.mark.parametrize(("low", "high"), TAILS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_kl_and_its_gradient_are_those_of_the_formula(low, high, threads):
+    torch.set_num_threads(threads)
+    theta, log_sigma2 = tensors(low, high)
+    wide = theta.double().requires_grad_(), log_sigma2.double().requires_grad_()
+    exact = Hierarchical().kl(*wide).sum()
+    gradients = torch.autograd.grad(exact, wide)
+    torch.testing.assert_close(native.hierarchical_kl(theta, log_sigma2).double(), exact.detach(), rtol=1e-6, atol=0)
+    for ours, true in zip(native.hierarchical_kl_gradients(theta, log_sigma2, 0.5), gradients, strict=True):
+        torch.testing.assert_close(ours.double(), 0.5 * true, rtol=2e-6, atol=1e-30)
+    torch.set_num_threads(1)
+
+
+def test_each_weight_alone_has_its_kl_to_float32_accuracy():
+    log_alpha = torch.linspace(-12, 12, 97)
+    for value in log_alpha:
+        ours = native.hierarchical_kl(torch.ones(1), value.view(1))
+        exact = 0.5 * torch.nn.functional.softplus(-value.double())
+        assert abs(ours.item() - exact.item()) <= 1e-6 * exact.item()
+
+
+def test_the_posterior_is_exponential_and_mask():
+    theta, log_sigma2 = tensors(-30, 10)
+    weight, sigma2 = native.posterior(theta, log_sigma2, limit=20.0)
+    torch.testing.assert_close(sigma2.double(), log_sigma2.double().exp(), rtol=2e-7, atol=0)
+    assert torch.equal(weight, torch.where(sigma2 < 20.0 * theta * theta, theta, torch.zeros(())))
+
+
+def test_sampling_and_its_backward_in_place():
+    mean, variance, noise = torch.randn(999), torch.rand(999), torch.randn(999)
+    variance[:5] = 0.0
+    out, ratio = mean.clone(), noise.clone()
+    native.sample_(out, variance, ratio, 2.0**-50)
+    torch.testing.assert_close(out, mean + variance.sqrt() * noise)
+    torch.testing.assert_close(ratio[5:], (noise / variance.sqrt())[5:])
+    assert (ratio[:5] == 0).all()
+
+
+@pytest.mark.parametrize("threshold", [None, 3.0])
+def test_a_layer_with_kernels_is_the_layer_without(threshold):
+    x, bias, noise = torch.randn(7, 33), torch.randn(20), torch.randn(7, 20)
+    theta, log_sigma2 = torch.randn(20, 33) * 0.1, torch.empty(20, 33).uniform_(-12, 2)
+    results = []
+    for function in (noisy_weights, noisy_weights_reference):
+        leaves = [t.clone().requires_grad_() for t in (x, theta, log_sigma2, bias)]
+        out = function(*leaves, MatrixProduct(), threshold, noise)
+        loss = out.square().sum() + kl_sum(leaves[1], leaves[2], Hierarchical())
+        results.append([out.detach(), *torch.autograd.grad(loss, leaves)])
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-5)
+
+
+def test_other_tensors_are_left_to_torch():
+    plain = torch.ones(4)
+    assert native.usable(plain, plain)
+    assert not native.usable(plain, plain.double())
+    assert not native.usable(torch.ones(4, 4).T[1:])
+
+
+def test_without_a_compiler_or_switched_off_everything_still_works():
+    script = (
+        "import torch, vbdrop; from vbdrop.functional import native; assert native.library() is None;"
+        "m = torch.nn.Linear(3, 2); vbdrop.convert_(m, vbdrop.Weights());"
+        "l = m(torch.ones(1, 3)).sum() + vbdrop.kl(m); l.backward(); print(bool(m.log_sigma2.grad.isfinite().all()))"
+    )
+    for change in ({"VBDROP_NATIVE": "0"}, {"PATH": ""}):
+        done = subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, **change}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "True"
