@@ -1,0 +1,242 @@
+import math
+
+import pytest
+import torch
+
+from vbdrop.functional import MatrixProduct, noisy_product, reference
+from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+class Recorder:
+    """A matrix product that writes down which gradients it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+        self.product = MatrixProduct()
+
+    def __call__(self, x, weight, bias=None):
+        return self.product(x, weight, bias)
+
+    def gradients(self, grad, x, weight, *, need_x, need_weight):
+        self.asked.append((need_x, need_weight))
+        return self.product.gradients(grad, x, weight, need_x=need_x, need_weight=need_weight)
+
+    def bias_gradient(self, grad):
+        self.asked.append("bias")
+        return self.product.bias_gradient(grad)
+
+
+def value_and_gradients(function, a, product, bias=True):
+    """The sample with the given noise, and the gradients towards x, theta, log_sigma2 and bias."""
+    leaves = (a.x, a.theta, a.log_sigma2, *([a.bias] if bias else []))
+    out = function(a.x, a.theta, a.log_sigma2.exp(), a.bias if bias else None, product, a.noise)
+    return out.detach(), *torch.autograd.grad(out, leaves, a.grad)
+
+
+def assert_near(found, expected, tolerance):
+    """Within ``tolerance`` of the largest entry of each tensor."""
+    for f, e in zip(found, expected, strict=True):
+        assert f.isfinite().all()
+        assert (f.double() - e.double()).abs().max() <= tolerance * e.double().abs().max()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_fused_product_is_the_plain_formula_in_float64(case, bias):
+    a = case.arguments()
+    fused, plain = (value_and_gradients(f, a, case.product, bias) for f in (noisy_product, reference))
+    torch.testing.assert_close(fused, plain, rtol=1e-10, atol=1e-10)
+
+
+def test_the_fused_product_is_the_plain_formula_in_float32(case):
+    a = case.arguments(torch.float32)
+    fused, plain = (value_and_gradients(f, a, case.product) for f in (noisy_product, reference))
+    assert_near(fused, plain, 1e-5)
+
+
+def test_the_plain_formula_by_hand():
+    """Two weights on two inputs: 2 * 3 + 1 * -1 + 0.5 = 5.5, and a variance of 4 * 0.25 + 1 * 3 = 4."""
+    x, weight, sigma2 = torch.tensor([[2.0, 1.0]]), torch.tensor([[3.0, -1.0]]), torch.tensor([[0.25, 3.0]])
+    for function in (reference, noisy_product):
+        for noise, expected in ((0.0, 5.5), (1.0, 7.5), (-2.0, 1.5)):
+            out = function(x, weight, sigma2, torch.tensor([0.5]), MatrixProduct(), torch.full((1, 1), noise))
+            assert out.item() == pytest.approx(expected)
+
+
+def test_the_gradients_agree_with_finite_differences():
+    noise = torch.randn(2, 3, dtype=torch.float64)
+    x, theta = torch.randn(2, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    sigma2, bias = torch.rand(3, 2, dtype=torch.float64) + 0.1, torch.randn(3, dtype=torch.float64)
+    leaves = [tensor.requires_grad_() for tensor in (x, theta, sigma2, bias)]
+    assert torch.autograd.gradcheck(lambda *t: noisy_product(*t, MatrixProduct(), noise), leaves)
+
+
+def test_sampling_the_output_has_the_moments_of_sampling_the_weights():
+    """Eq. 3: 40,000 draws of the weights against as many of the output, at 5 standard errors."""
+    n, x = 40_000, torch.randn(1, 4)
+    theta, sigma2, bias = torch.randn(3, 4), torch.rand(3, 4), torch.randn(3)
+    weights = theta + sigma2.sqrt() * torch.randn(n, 3, 4)
+    by_weights = torch.einsum("noi,i->no", weights, x[0]) + bias
+    by_output = noisy_product(x.expand(n, 4), theta, sigma2, bias, MatrixProduct())
+    variance = (x**2 @ sigma2.T)[0]
+    error_of_mean = (2 * variance / n).sqrt()
+    error_of_variance = variance * math.sqrt(2 * 2 / n)
+    assert ((by_weights.mean(0) - by_output.mean(0)).abs() < 5 * error_of_mean).all()
+    assert ((by_weights.var(0) - by_output.var(0)).abs() < 5 * error_of_variance).all()
+    assert ((by_output.mean(0) - (x @ theta.T + bias)[0]).abs() < 5 * error_of_mean).all()
+    assert ((by_output.var(0) - variance).abs() < 5 * error_of_variance).all()
+
+
+@pytest.mark.parametrize("function", [reference, noisy_product])
+def test_every_output_has_noise_of_its_own(function):
+    """20,000 pairs of two examples and two outputs: correlations below 5 / sqrt(n)."""
+    n = 20_000
+    x, theta, sigma2 = torch.ones(2, 3), torch.zeros(2, 3), torch.ones(2, 3)
+    draws = function(x.expand(n, 2, 3), theta, sigma2, None, MatrixProduct()).reshape(n, 4)
+    correlations = torch.corrcoef(draws.T) - torch.eye(4)
+    assert correlations.abs().max() < 5 / math.sqrt(n)
+
+
+def test_an_input_of_zeros_gives_the_bias_and_finite_gradients(case):
+    a = case.arguments(torch.float32)
+    a.x.data.zero_()
+    out, by_x, by_theta, by_log_sigma2, _ = value_and_gradients(noisy_product, a, case.product)
+    torch.testing.assert_close(out, case.product(a.x, a.theta, a.bias).detach(), rtol=0, atol=1e-12)
+    assert by_x.isfinite().all()
+    assert (by_theta == 0).all()
+    assert (by_log_sigma2 == 0).all()
+
+
+def test_the_naive_root_has_no_gradient_at_zero():
+    x, sigma2 = torch.zeros(1, 3), torch.ones(2, 3, requires_grad=True)
+    (x.square() @ sigma2.T).sqrt().sum().backward()
+    assert sigma2.grad.isnan().any()
+
+
+def test_a_deviation_below_the_floor_has_no_gradient_in_either_form():
+    """The gradient of a root grows without bound towards zero; what no noise reaches must not swamp its neighbours."""
+    x = torch.tensor([[1e-3], [1.0]])
+    sigma2 = torch.full((1, 1), DEVIATION_FLOOR**2, requires_grad=True)
+    noise, theta = torch.ones(2, 1), torch.ones(1, 1)
+    for function in (reference, noisy_product):
+        of_small = torch.autograd.grad(function(x[:1], theta, sigma2, None, MatrixProduct(), noise[:1]).sum(), sigma2)
+        assert of_small[0].item() == 0.0
+        at_zero = torch.autograd.grad(
+            function(torch.zeros(1, 1), theta, sigma2, None, MatrixProduct(), noise[:1]).sum(), sigma2
+        )
+        assert at_zero[0].item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("form", ["autocast", "narrow-input", "cast"])
+@pytest.mark.parametrize("function", [reference, noisy_product])
+def test_half_precision_stays_near_the_exact_sample(some_case, function, form, dtype):
+    """Under autocast with a wide and with a narrow input, and with all but the variances cast."""
+    exact = some_case.arguments()
+    a = type(exact)(*(tensor.detach().float().requires_grad_() for tensor in exact))
+    narrow = {"autocast": (), "narrow-input": ("x",), "cast": ("x", "theta", "bias")}[form]
+    a = a._replace(**{name: getattr(a, name).detach().to(dtype).requires_grad_() for name in narrow})
+    a = a._replace(grad=a.grad.detach().to(dtype))
+    with torch.autocast("cpu", dtype, enabled=form != "cast"):
+        out = function(a.x, a.theta, a.log_sigma2.exp(), a.bias, some_case.product, a.noise)
+    leaves = (a.x, a.theta, a.log_sigma2, a.bias)
+    gradients = torch.autograd.grad(out, leaves, a.grad)
+    assert out.dtype == dtype
+    assert [g.dtype for g in gradients] == [leaf.dtype for leaf in leaves]
+    tolerance = 20 * torch.finfo(dtype).eps
+    assert_near((out, *gradients), value_and_gradients(reference, exact, some_case.product), tolerance)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", [300.0, 1e-4])
+@pytest.mark.parametrize("function", [reference, noisy_product])
+def test_the_variance_is_never_computed_in_half_precision(function, size, dtype):
+    """The squares of 300 and of 1e-4 are infinity and zero in float16."""
+    x, sigma2 = torch.full((1, 8), size, dtype=dtype, requires_grad=True), torch.full((2, 8), 0.5, requires_grad=True)
+    theta = torch.zeros(2, 8, dtype=dtype)
+    out = function(x, theta, sigma2, None, MatrixProduct(), torch.ones(1, 2))
+    assert out.tolist()[0] == pytest.approx([size * 2.0] * 2, rel=torch.finfo(dtype).eps)
+    by_x, by_sigma2 = torch.autograd.grad(out.sum(), (x, sigma2))
+    assert by_sigma2.isfinite().all()
+    assert by_x.tolist()[0] == pytest.approx([2 * 0.25] * 8, rel=4 * torch.finfo(dtype).eps)
+
+
+def test_naive_squares_in_float16_overflow_and_vanish():
+    assert torch.tensor(300.0, dtype=torch.float16).square().isinf()
+    assert torch.tensor(1e-4, dtype=torch.float16).square() == 0
+
+
+@pytest.mark.parametrize(
+    ("needed", "asked"),
+    [
+        ((), []),
+        (("theta",), [(False, True), (False, False)]),
+        (("log_sigma2",), [(False, False), (False, True)]),
+        (("bias",), [(False, False), (False, False), "bias"]),
+        (("x",), [(True, False), (True, False)]),
+        (("theta", "log_sigma2", "bias"), [(False, True), (False, True), "bias"]),
+    ],
+    ids=lambda value: "-".join(value) if value and isinstance(value[0], str) else None,
+)
+def test_no_gradient_is_computed_that_nobody_needs(some_case, needed, asked):
+    a = some_case.arguments()
+    for name in ("x", "theta", "log_sigma2", "bias"):
+        getattr(a, name).requires_grad_(name in needed)
+    out = noisy_product(a.x, a.theta, a.log_sigma2.exp(), a.bias, some_case.product)
+    assert out.requires_grad is bool(needed)
+    if needed:
+        out.sum().backward()
+        assert all(getattr(a, name).grad is not None for name in needed)
+    if isinstance(some_case.product, MatrixProduct):
+        recorder = Recorder()
+        out = noisy_product(a.x, a.theta, a.log_sigma2.exp(), a.bias, recorder)
+        if needed:
+            out.sum().backward()
+        assert recorder.asked == asked
+
+
+def test_the_backward_keeps_the_arguments_and_one_tensor_of_the_outputs_size(some_case):
+    a, kept = some_case.arguments(), []
+    sigma2 = a.log_sigma2.detach().exp().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        out = noisy_product(a.x, a.theta, sigma2, a.bias, some_case.product)
+    new = [t for t in kept if t.data_ptr() not in {s.data_ptr() for s in (a.x, a.theta, sigma2)}]
+    assert [t.shape for t in new] == [out.shape]
+
+
+def test_the_given_noise_and_the_arguments_are_left_alone(some_case):
+    a = some_case.arguments()
+    before = [tensor.detach().clone() for tensor in a]
+    value_and_gradients(noisy_product, a, some_case.product)
+    assert all(torch.equal(now, then) for now, then in zip(a, before, strict=True))
+
+
+def test_both_forms_draw_the_same_noise_from_the_same_seed(some_case):
+    a = some_case.arguments()
+    draws = []
+    for function in (reference, noisy_product, noisy_product):
+        torch.manual_seed(3)
+        draws.append(function(a.x, a.theta, a.log_sigma2.exp(), a.bias, some_case.product).detach())
+    torch.testing.assert_close(draws[0], draws[1])
+    assert torch.equal(draws[1], draws[2])
+
+
+@pytest.mark.parametrize("loss", [lambda out: out.sum(), lambda out: out.square().sum()], ids=["linear", "square"])
+def test_only_the_plain_formula_can_be_differentiated_twice(loss):
+    x, theta = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
+    sigma2 = torch.rand(4, 3)
+
+    def penalty(function):
+        out = function(x, theta, sigma2, None, MatrixProduct(), torch.ones(2, 4))
+        return torch.autograd.grad(loss(out), x, create_graph=True)[0].square().sum()
+
+    assert torch.autograd.grad(penalty(reference), theta)[0].isfinite().all()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        penalty(noisy_product)
+
+
+def test_shapes_can_be_had_without_numbers(some_case):
+    a = some_case.arguments()
+    x, theta, log_sigma2, bias = (t.detach().to("meta") for t in a[:4])
+    assert noisy_product(x, theta, log_sigma2.exp(), bias, some_case.product).shape == a.noise.shape

@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from vbdrop.functional import MatrixProduct, noisy_product, noisy_weights, noisy_weights_reference
+from vbdrop.priors import log_alpha_of
+
+THRESHOLDS = [None, 0.0]  # with the arguments of the cases, a good third of the weights is beyond 0
+
+
+def value_and_gradients(function, a, product, threshold):
+    out = function(a.x, a.theta, a.log_sigma2, a.bias, product, threshold, a.noise)
+    return out.detach(), *torch.autograd.grad(out, (a.x, a.theta, a.log_sigma2, a.bias), a.grad)
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_the_fused_form_is_the_plain_formula_in_float64(case, threshold):
+    a = case.arguments()
+    fused, plain = (
+        value_and_gradients(f, a, case.product, threshold) for f in (noisy_weights, noisy_weights_reference)
+    )
+    torch.testing.assert_close(fused, plain, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_the_fused_form_is_the_plain_formula_in_float32(case, threshold):
+    """Within 1e-5 of the largest entry."""
+    a = case.arguments(torch.float32)
+    fused = value_and_gradients(noisy_weights, a, case.product, threshold)
+    plain = value_and_gradients(noisy_weights_reference, a, case.product, threshold)
+    for f, p in zip(fused, plain, strict=True):
+        assert (f - p).abs().max() <= 1e-5 * p.abs().max()
+
+
+@pytest.mark.parametrize("function", [noisy_weights, noisy_weights_reference])
+def test_a_dead_weight_gives_its_noise_and_not_its_mean(some_case, function):
+    a = some_case.arguments()
+    dead = log_alpha_of(a.theta, a.log_sigma2).detach() >= 0
+    assert 0.1 < dead.double().mean() < 0.9
+    by_hand = noisy_product(
+        a.x, a.theta.detach() * ~dead, a.log_sigma2.detach().exp(), a.bias, some_case.product, a.noise
+    )
+    out, _, by_theta, by_log_sigma2, _ = value_and_gradients(function, a, some_case.product, 0.0)
+    torch.testing.assert_close(out, by_hand.detach(), rtol=1e-12, atol=1e-12)
+    assert (by_theta[dead] == 0).all()
+    assert (by_theta[~dead] != 0).all()
+    assert (by_log_sigma2 != 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_half_precision_has_finite_gradients_in_the_dtypes_of_the_parameters(some_case, threshold, dtype):
+    a = some_case.arguments(torch.float32)
+    x, theta, bias = (t.detach().to(dtype).requires_grad_() for t in (a.x, a.theta, a.bias))
+    out = noisy_weights(x, theta, a.log_sigma2, bias, some_case.product, threshold)
+    gradients = torch.autograd.grad(out.float().square().sum(), (x, theta, a.log_sigma2, bias))
+    assert [out.dtype, *(g.dtype for g in gradients)] == [dtype, dtype, dtype, torch.float32, dtype]
+    assert all(g.isfinite().all() for g in gradients)
+
+
+@pytest.mark.parametrize("log_sigma2", [-30.0, -10.0, 10.0])
+@pytest.mark.parametrize("theta", [0.0, 1e-20, 1.0])
+@pytest.mark.parametrize("threshold", [None, 3.0])
+def test_float32_tails_have_finite_values_and_gradients(some_case, theta, log_sigma2, threshold):
+    a = some_case.arguments(torch.float32)
+    a.theta.data.fill_(theta)
+    a.log_sigma2.data.fill_(log_sigma2)
+    assert all(t.isfinite().all() for t in value_and_gradients(noisy_weights, a, some_case.product, threshold))
+
+
+def test_the_arguments_are_left_alone(some_case):
+    a = some_case.arguments()
+    before = [tensor.detach().clone() for tensor in a]
+    value_and_gradients(noisy_weights, a, some_case.product, 0.0)
+    assert all(torch.equal(now, then) for now, then in zip(a, before, strict=True))
+
+
+def test_frozen_means_and_frozen_variances_are_fine(some_case):
+    for name in ("theta", "log_sigma2"):
+        a = some_case.arguments()
+        getattr(a, name).requires_grad_(False)
+        noisy_weights(a.x, a.theta, a.log_sigma2, a.bias, some_case.product, 0.0).sum().backward()
+        assert getattr(a, name).grad is None
+        assert a.x.grad.isfinite().all()
+
+
+def test_compiled_code_takes_the_plain_formula():
+    """One that the compiler can see through: no graph break, and the same numbers."""
+    x, theta, log_sigma2 = torch.randn(3, 4), torch.randn(2, 4, requires_grad=True), torch.randn(2, 4) - 3
+    noise = torch.randn(3, 2)
+
+    def sample(x):
+        return noisy_weights(x, theta, log_sigma2, None, MatrixProduct(), 0.0, noise)
+
+    compiled = torch.compile(sample, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), sample(x))
+    (by_compiled,) = torch.autograd.grad(compiled(x).sum(), theta)
+    (by_eager,) = torch.autograd.grad(sample(x).sum(), theta)
+    torch.testing.assert_close(by_compiled, by_eager)
