@@ -92,6 +92,14 @@ def test_contradictions_are_noticed(tmp_path, at, number, message):
         read_matlab(tmp_path / "a.mat")
 
 
+def test_sizes_below_zero_are_noticed_even_if_their_product_is_right(tmp_path):
+    content = uncompressed(tmp_path)
+    content[160:168] = struct.pack("<ii", -2, -4)
+    (tmp_path / "a.mat").write_bytes(content)
+    with pytest.raises(DataError, match=r"an array of the shape \(-2, -4\) has 8 bytes"):
+        read_matlab(tmp_path / "a.mat")
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("keep", [130, 140, 170, -1, -9])
 def test_a_cut_file_is_noticed(tmp_path, compressed, keep):
