@@ -58,6 +58,11 @@ def normalise(by: str, train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     return tuple(transform(images) for images in (train, *others))
 
 
+def _mean_image(images: Tensor) -> Tensor:
+    """Add up whole numbers: exact, and without a copy of all images in double precision."""
+    return images.sum(0, dtype=torch.int64).double() / len(images)
+
+
 def _unit(train: Tensor) -> Transform:
     return lambda images: images.float().div_(255)
 
@@ -67,7 +72,7 @@ def _caffe(train: Tensor) -> Transform:
 
 
 def _centred(train: Tensor) -> Transform:
-    mean = train.double().mean(0).div(256).float()
+    mean = _mean_image(train).div(256).float()
     return lambda images: images.float().div_(256).sub_(mean)
 
 
@@ -86,8 +91,11 @@ def _standardised(train: Tensor) -> Transform:
 
 
 def _whitened(train: Tensor) -> Transform:
-    """Fit in double precision: the eigenvalues of colour images span more than seven orders of magnitude."""
-    mean = train.flatten(1).double().mean(0)
+    """Fit in double precision: the eigenvalues of colour images span more than seven orders of magnitude.
+
+    A matter of seconds for grey images, of a minute or two on one core for CIFAR-10.
+    """
+    mean = _mean_image(train).flatten()
     covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
     for rows in torch.split(train, _ROWS):
         centred = rows.flatten(1).double() - mean
