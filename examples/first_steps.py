@@ -1,0 +1,79 @@
+"""Train LeNet-300-100 on the embedded digits, plainly and with learned dropout rates, and print what was learned.
+
+python examples/first_steps.py [--epochs 10] [--weight 0.1]
+"""
+
+import argparse
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import vbdrop
+from vbdrop.data import Digits, digits
+from vbdrop.models import build
+
+
+def error(model: nn.Module, data: Digits) -> float:
+    """The share of wrong answers on the test digits."""
+    model.eval()
+    with torch.no_grad():
+        return (model(data.test_images).argmax(1) != data.test_labels).float().mean().item()
+
+
+def train(model: nn.Module, data: Digits, epochs: int, weight: float | None) -> None:
+    """Train a model; with a KL weight, as a Bayesian one."""
+    n_train = len(data.train_labels)
+    groups = model.parameters() if weight is None else vbdrop.param_groups(model)
+    optimizer = torch.optim.Adam(groups, lr=2e-3)
+    elbo = None
+    if weight is not None:
+        elbo = vbdrop.ELBO(model, n_train=n_train, weight=weight, warmup=vbdrop.Warmup(ramp=epochs / 2))
+    for epoch in range(epochs):
+        start = time.perf_counter()
+        model.train()
+        for batch in torch.randperm(n_train).split(100):
+            loss = F.cross_entropy(model(data.train_images[batch]), data.train_labels[batch])
+            if elbo is not None:
+                elbo.epoch = epoch
+                loss = elbo(loss)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        line = f"  epoch {epoch + 1:2d}/{epochs}  test error {error(model, data):6.2%}"
+        if elbo is not None:
+            line += f"  dead weights {dead_share(model):6.2%}"
+        print(f"{line}  {time.perf_counter() - start:4.1f} s", flush=True)
+
+
+def dead_share(model: nn.Module) -> float:
+    """The share of dead weights in the whole model."""
+    rates = vbdrop.rates(model).values()
+    return sum(rate.dead for rate in rates) / sum(rate.count for rate in rates)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--weight", type=float, default=0.1, help="of the KL; more makes it sparser")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    data = digits()
+
+    print("The plain network")
+    plain = build("lenet-300-100")
+    train(plain, data, args.epochs, weight=None)
+
+    print("The same network with a learned dropout rate for every weight")
+    model = build("lenet-300-100")
+    vbdrop.convert_(model, vbdrop.Weights())
+    train(model, data, args.epochs, weight=args.weight)
+
+    print(f"\n{vbdrop.rates(model)}\n")
+    print(f"plain:  test error {error(plain, data):6.2%}")
+    print(f"vbdrop: test error {error(model, data):6.2%}, {1 / (1 - dead_share(model)):.0f} times fewer weights")
+
+
+if __name__ == "__main__":
+    main()
