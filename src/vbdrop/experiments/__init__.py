@@ -1,0 +1,50 @@
+"""Experiments: runs with records, selection on validation, and the paper's tables."""
+
+from vbdrop.experiments.cells import Book, Cell, checksums
+from vbdrop.experiments.config import Config, make_method, resolve
+from vbdrop.experiments.counts import LayerCount, count, units
+from vbdrop.experiments.execution import BusyError, execute
+from vbdrop.experiments.protocol import PROTOCOLS, Column, Protocol, Row, protocol_of
+from vbdrop.experiments.published import PUBLISHED, Published, published_in
+from vbdrop.experiments.records import Record, all_records, record_of
+from vbdrop.experiments.runner import Runner, Summary, Watcher
+from vbdrop.experiments.selection import choose, settings
+from vbdrop.experiments.sheets import layout, markdown
+from vbdrop.experiments.tables import Figures, Stat, Table, TableCell, table
+
+__all__ = [
+    "PROTOCOLS",
+    "PUBLISHED",
+    "Book",
+    "BusyError",
+    "Cell",
+    "Column",
+    "Config",
+    "Figures",
+    "LayerCount",
+    "Protocol",
+    "Published",
+    "Record",
+    "Row",
+    "Runner",
+    "Stat",
+    "Summary",
+    "Table",
+    "TableCell",
+    "Watcher",
+    "all_records",
+    "checksums",
+    "choose",
+    "count",
+    "execute",
+    "layout",
+    "make_method",
+    "markdown",
+    "protocol_of",
+    "published_in",
+    "record_of",
+    "resolve",
+    "settings",
+    "table",
+    "units",
+]

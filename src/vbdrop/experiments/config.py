@@ -1,0 +1,187 @@
+"""The settings of a run, all of them: what they give is decided by them alone."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vbdrop.methods import method_named
+from vbdrop.models import MODELS
+from vbdrop.train import Budget, Method, RecordError
+
+ID_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run.
+
+    Attributes:
+        method: A key of :data:`vbdrop.methods.METHODS`.
+        version: The version of that method.
+        hyper: All of its hyper-parameters.
+        model: A key of :data:`vbdrop.models.MODELS`.
+        model_args: All arguments of that network.
+        data: A key of :data:`vbdrop.data.DATASETS`.
+        checksum: Of the data.
+        normalise: How pixels become inputs, a key of :data:`vbdrop.data.NORMALISATIONS`.
+        n_valid: How many training examples are held out and evaluated on; 0 to train on all, and evaluate on the test
+            data.
+        n_train: Train on the first so many of the training examples; None for all of them.
+        budget: Epochs, batch, learning rate, schedule and seed.
+    """
+
+    method: str
+    version: int
+    hyper: Mapping[str, Any]
+    model: str
+    model_args: Mapping[str, Any]
+    data: str
+    checksum: str
+    normalise: str = "unit"
+    n_valid: int = 0
+    n_train: int | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def id(self) -> str:
+        """Identifies the run: the same on every machine, whatever the folders, workers and times."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.method}-{self.model}-{self.data}-{self.id}"
+
+    @property
+    def evaluated_on(self) -> str:
+        """``"validation"`` or ``"test"``."""
+        return "validation" if self.n_valid else "test"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them."""
+        value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return value
+
+    def build_method(self) -> Method:
+        """Make the method with these hyper-parameters.
+
+        Raises:
+            RecordError: Another version of it is installed.
+        """
+        kind = method_named(self.method)
+        if kind.version != self.version:
+            raise RecordError(
+                f"the run {self.name} was made with version {self.version} of {self.method}; "
+                f"version {kind.version} is installed, and gives other figures"
+            )
+        return make_method(self.method, self.hyper)
+
+
+def make_method(name: str, hyper: Mapping[str, Any]) -> Method:
+    """Make a method of the table with some hyper-parameters; the others have their defaults.
+
+    Raises:
+        ValueError: The method has no such hyper-parameter, or not with this value.
+
+    Example:
+        >>> make_method("plain", {"speed": 3})
+        Traceback (most recent call last):
+        ValueError: the method plain has no hyper-parameter 'speed'; it has none.
+    """
+    kind = method_named(name)
+    known = [each.name for each in dataclasses.fields(kind)]
+    for key in hyper:
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise ValueError(f"the method {name} has no hyper-parameter {key!r}; it has {has}.")
+    try:
+        return kind(**{key: _frozen(value) for key, value in hyper.items()})
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def resolve(
+    method: Method,
+    *,
+    model: str,
+    model_args: Mapping[str, Any] | None = None,
+    data: str,
+    checksum: str,
+    normalise: str = "unit",
+    n_valid: int = 0,
+    n_train: int | None = None,
+    budget: Budget,
+) -> Config:
+    """Make the full settings of a run: what is not given is written out with its default.
+
+    Raises:
+        ValueError: The network is not in the table, or has no such argument.
+
+    Example:
+        >>> from vbdrop.methods import METHODS
+        >>> run = resolve(METHODS["plain"](), model="mlp", data="digits", checksum="ab", budget=Budget(epochs=3))
+        >>> run.model_args
+        {'units': 340, 'inputs': 784, 'classes': 10}
+    """
+    for name, value in (("n_valid", n_valid), ("n_train", 1 if n_train is None else n_train)):
+        least = 0 if name == "n_valid" else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"`{name}` must be a number of examples, an int >= {least}; got {value!r}.")
+    return Config(
+        method=method.name,
+        version=method.version,
+        hyper=dataclasses.asdict(method),
+        model=model,
+        model_args=_with_defaults(model, model_args or {}),
+        data=data,
+        checksum=checksum,
+        normalise=normalise,
+        n_valid=n_valid,
+        n_train=n_train,
+        budget=budget,
+    )
+
+
+def from_dict(value: object) -> Config:
+    """Make the settings of what :meth:`Config.as_dict` gave.
+
+    Raises:
+        RecordError: It is something else.
+
+    Example:
+        >>> from_dict({"method": "plain"})
+        Traceback (most recent call last):
+        vbdrop.train.files.RecordError: the settings of a run must have ...
+    """
+    names = [each.name for each in dataclasses.fields(Config)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        got = ", ".join(value) if isinstance(value, dict) else repr(value)
+        raise RecordError(f"the settings of a run must have {', '.join(names)}; got {got}")
+    try:
+        return Config(**{**value, "budget": Budget(**value["budget"])})
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"the settings of a run are wrong: {error}") from error
+
+
+def _with_defaults(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if model not in MODELS:
+        raise ValueError(f"`model` must be one of {', '.join(MODELS)}; got {model!r}.")
+    known = inspect.signature(MODELS[model].factory).parameters
+    for name, value in arguments.items():
+        if name not in known:
+            raise ValueError(f"the network {model} has no argument {name!r}; it has {', '.join(known)}.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"`{name}` of {model} must be a finite number; got {value!r}.")
+    defaults = {name: parameter.default for name, parameter in known.items()}
+    return {name: arguments.get(name, default) for name, default in defaults.items()}
+
+
+def _frozen(value: Any) -> Any:  # noqa: ANN401 -- whatever a hyper-parameter can be
+    """JSON has lists where a method has tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,117 @@
+"""What runs will cost, from the time of a few steps measured here and now."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from vbdrop.experiments.config import Config
+from vbdrop.experiments.inputs import facts
+from vbdrop.models import MODELS, build
+from vbdrop.train import Batch, evaluate
+from vbdrop.train.evaluation import BATCH as EVALUATED_AT_ONCE
+from vbdrop.train.method import Method, Step
+
+WARM_UP, STEPS = 2, 5
+_CLASSES = 10
+
+
+class StepTimer:
+    """Does steps of a run's training on made-up examples, for their time.
+
+    Args:
+        config: The run.
+
+    Example:
+        >>> from vbdrop.experiments.config import resolve
+        >>> from vbdrop.methods import METHODS
+        >>> from vbdrop.train import Budget
+        >>> config = resolve(METHODS["plain"](), model="lenet-5", data="mnist", checksum="", budget=Budget(batch=10))
+        >>> 0 < StepTimer(config).step() < 10
+        True
+    """
+
+    def __init__(self, config: Config) -> None:
+        budget = config.budget
+        self.method: Method = config.build_method()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.model = self.method.build(build(config.model, **config.model_args)).train()
+            inputs = torch.rand(budget.batch, *MODELS[config.model].input_shape)
+            self.batch = Batch(inputs, torch.randint(_CLASSES, (budget.batch,)))
+        self.optimizer = torch.optim.Adam(self.method.groups(self.model, budget.lr), lr=budget.lr, fused=True)
+        self.index = 0
+
+    def step(self) -> float:
+        """Do a step and return its seconds."""
+        with torch.random.fork_rng(devices=[]):
+            start = time.perf_counter()
+            at = Step(self.index, 1_000_000, self.index / 600, 1_000, 60_000)
+            loss = self.method.loss(self.model, self.batch, at)
+            self.optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            self.optimizer.step()
+            self.method.after_step(self.model, at)
+            self.index += 1
+            return time.perf_counter() - start
+
+    def evaluation(self) -> float:
+        """Evaluate a batch of examples and return the seconds an example."""
+        shape = self.batch.inputs.shape[1:]
+        examples = Batch(torch.zeros(EVALUATED_AT_ONCE, *shape), torch.zeros(EVALUATED_AT_ONCE, dtype=torch.long))
+        start = time.perf_counter()
+        evaluate(self.model, examples)
+        return (time.perf_counter() - start) / EVALUATED_AT_ONCE
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread, as the workers do.
+
+    Example:
+        >>> with one_thread():
+        ...     torch.get_num_threads()
+        1
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
+    """Return the seconds that each of some runs will take in a process of its own.
+
+    Runs that differ only in seed, epochs or the numbers among their hyper-parameters share a measurement.
+
+    Args:
+        runs: The runs, from their start.
+        data_dir: Where the data are.
+    """
+    measured: dict[tuple[object, ...], tuple[float, float]] = {}
+    seconds = []
+    with one_thread():
+        for config in runs:
+            kinds = tuple(value for value in config.hyper.values() if isinstance(value, str))
+            key = (config.method, kinds, config.model, tuple(config.model_args.items()), config.budget.batch)
+            if key not in measured:
+                timer = StepTimer(config)
+                for _ in range(WARM_UP):
+                    timer.step()
+                measured[key] = min(timer.step() for _ in range(STEPS)), timer.evaluation()
+            seconds.append(_cost(config, *measured[key], data_dir))
+    return seconds
+
+
+def _cost(config: Config, step: float, evaluation: float, data_dir: Path | None) -> float:
+    known = facts(config.data, data_dir)
+    train = config.n_train or known.train - config.n_valid
+    test = config.n_valid or known.test
+    epochs = config.budget.epochs
+    steps = epochs * math.ceil(train / config.budget.batch)
+    return steps * step + math.ceil(epochs / config.budget.evaluate_every) * test * evaluation

@@ -1,0 +1,192 @@
+"""One run, from its settings to its result."""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from vbdrop.convert import rates
+from vbdrop.experiments.config import Config
+from vbdrop.experiments.counts import count, units
+from vbdrop.experiments.environment import environment, now
+from vbdrop.experiments.inputs import examples
+from vbdrop.experiments.records import ENVIRONMENT, RESULT, WEIGHTS, Record, record_of
+from vbdrop.models import build
+from vbdrop.objective import noisy_tensors
+from vbdrop.train import DivergedError, Epoch, RecordError, Report, Trained, checkpoint, fit
+from vbdrop.train.files import write_json
+from vbdrop.train.loop import CHECKPOINT_SECONDS
+
+
+class BusyError(Exception):
+    """Another process is working on the run.
+
+    Example:
+        >>> raise BusyError("records/plain-lenet-5-mnist-0123456789ab")
+        Traceback (most recent call last):
+        vbdrop.experiments.execution.BusyError: records/plain-lenet-5-mnist-0123456789ab
+    """
+
+
+def execute(
+    config: Config,
+    records: Path,
+    *,
+    data_dir: Path | None = None,
+    report: Report | None = None,
+    keep_weights: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Record:
+    """Make a run, go on with one that was killed, or do nothing if it has ended.
+
+    Args:
+        config: Its settings.
+        records: The folder of records, in which the run has its own.
+        data_dir: Where the data are.
+        report: Called after every step.
+        keep_weights: Keep the trained model as ``weights.safetensors``.
+        checkpoint_seconds: The least time between two checkpoints.
+
+    Returns:
+        The run's record; its result is there.
+
+    Raises:
+        BusyError: Another process is working on it.
+        RecordError: Its files are damaged, or of another run.
+        DataError: The data are not there, or damaged.
+    """
+    record = record_of(config, records)
+    record.open(config)
+    with record.lock() as held:
+        if not held:
+            raise BusyError(f"another process is working on {record.folder}")
+        if not record.finished:
+            with _session(record) as seen:
+                watched = _both(report, seen)
+                result = _made(config, record, data_dir, watched, keep_weights, checkpoint_seconds)
+            write_json(record.folder / RESULT, result)
+        checkpoint.remove(record.folder)
+    return record
+
+
+def _made(
+    config: Config, record: Record, data_dir: Path | None, report: Report, keep_weights: bool, checkpoint_seconds: float
+) -> dict[str, Any]:
+    """Train, and return what the run ends with."""
+    method, data = config.build_method(), examples(config, data_dir)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.budget.seed)
+        model = build(config.model, **config.model_args)
+    try:
+        trained = fit(
+            method,
+            model,
+            data.train,
+            data.test,
+            config.budget,
+            folder=record.folder,
+            report=report,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+    except DivergedError as error:
+        return _head(config, "diverged") | {"diverged_in_epoch": error.epoch}
+    if keep_weights:
+        save_weights(trained.model, record.folder / WEIGHTS)
+    return _figures(config, trained)
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Save a model's ``state_dict`` as safetensors.
+
+    Example:
+        >>> import tempfile
+        >>> save_weights(nn.Linear(2, 2), Path(tempfile.mkdtemp()) / "weights.safetensors")
+    """
+    tensors = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
+    temporary = path.with_name(f".{path.name}")
+    save_file(tensors, temporary)
+    temporary.replace(path)
+
+
+def _head(config: Config, outcome: str) -> dict[str, Any]:
+    return {
+        "run": config.id,
+        "outcome": outcome,
+        "epochs": config.budget.epochs,
+        "evaluated_on": config.evaluated_on,
+    }
+
+
+def _figures(config: Config, trained: Trained) -> dict[str, Any]:
+    """What a run ends with: figures of the final epoch, and nothing that depends on the clock or the machine's name."""
+    last, evaluation = trained.last, trained.evaluation
+    layers = count(trained.network)
+    kept, weights = sum(layer.nonzero for layer in layers), sum(layer.weights for layer in layers)
+    compact = sum(layer.compact for layer in layers)
+    result = _head(config, "finished") | {
+        "examples": evaluation.examples,
+        "wrong": evaluation.wrong,
+        "error": evaluation.error,
+        "nll": evaluation.nll,
+        "ece": evaluation.ece,
+        "loss": last.loss,
+        "kl": last.kl,
+        "weights": weights,
+        "nonzero": kept,
+        "ratio": weights / kept if kept else None,
+        "units": units(layers),
+        "compact_weights": compact,
+        "compact_ratio": weights / compact if compact else None,
+        "layers": [asdict(layer) for layer in layers],
+        "rates": None,
+        "network_sha256": _digest(trained.network),
+    }
+    if next(noisy_tensors(trained.model), None) is not None:
+        result["rates"] = {name: asdict(rate) for name, rate in rates(trained.model).items()}
+    return result
+
+
+def _digest(network: nn.Module) -> str:
+    """Of every bit of the network, so that two results that are equal are those of equal networks."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _session(record: Record) -> Iterator[list[Epoch]]:
+    """Write down where and when this process works on the run: before it starts, and when it has ended."""
+    try:
+        sessions = record.environment["sessions"]
+    except (RecordError, KeyError):
+        sessions = []
+    seen: list[Epoch] = []
+    start = time.monotonic()
+    session: dict[str, Any] = {**environment(), "started": now()}
+    path = record.folder / ENVIRONMENT
+    write_json(path, {"sessions": [*sessions, session]})
+    yield seen
+    spent = time.monotonic() - start
+    training = math.fsum(epoch.seconds for epoch in seen)
+    session |= {"ended": now(), "seconds": round(spent, 1), "training_seconds": round(training, 1), "epochs": len(seen)}
+    write_json(path, {"sessions": [*sessions, session]})
+
+
+def _both(report: Report | None, seen: list[Epoch]) -> Report:
+    def call(done: int, steps: int, epoch: Epoch | None) -> None:
+        if epoch is not None:
+            seen.append(epoch)
+        if report is not None:
+            report(done, steps, epoch)
+
+    return call

@@ -1,0 +1,140 @@
+"""A run's folder: its settings, its environment, its metrics and its result."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from vbdrop.experiments.config import Config, from_dict
+from vbdrop.train import RecordError, read_metrics
+from vbdrop.train.files import read_json, write_json
+
+CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS = (
+    "config.json",
+    "environment.json",
+    "metrics.jsonl",
+    "result.json",
+    "weights.safetensors",
+)
+RESULT_FIELDS = frozenset({"run", "outcome", "epochs", "evaluated_on"})
+
+
+@dataclass(frozen=True)
+class Record:
+    """The folder of a run.
+
+    Attributes:
+        folder: Where it is.
+
+    Example:
+        >>> Record(Path("no/such/run")).finished
+        False
+    """
+
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended; its result is there then."""
+        return (self.folder / RESULT).is_file()
+
+    @property
+    def config(self) -> Config:
+        """Read the settings.
+
+        Raises:
+            RecordError: The file is missing or damaged.
+        """
+        try:
+            return from_dict(read_json(self.folder / CONFIG))
+        except RecordError as error:
+            raise RecordError(f"{self.folder} is no run: {error}") from error
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Read where and when the run was made."""
+        return self._object(ENVIRONMENT)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read the figures of each epoch."""
+        return read_metrics(self.folder / METRICS)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Read the figures that the run ended with.
+
+        Raises:
+            RecordError: It has not ended, or the file is damaged.
+        """
+        result = self._object(RESULT)
+        if missing := RESULT_FIELDS - set(result):
+            raise RecordError(f"{self.folder / RESULT} is damaged: it lacks {', '.join(sorted(missing))}")
+        return result
+
+    def _object(self, name: str) -> dict[str, Any]:
+        value = read_json(self.folder / name)
+        if not isinstance(value, dict):
+            raise RecordError(f"{self.folder / name} is damaged: it must hold a JSON object")
+        return value
+
+    def open(self, config: Config) -> None:
+        """Create the folder with its settings, or check that they are these.
+
+        Raises:
+            RecordError: The folder has other settings, or cannot be written to.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not (self.folder / CONFIG).exists():
+                write_json(self.folder / CONFIG, config.as_dict())
+        except OSError as error:
+            raise RecordError(f"cannot write to {self.folder}: {error.strerror}") from error
+        if self.config.id != config.id:
+            raise RecordError(f"{self.folder} holds another run, {self.config.name}; expected {config.name}")
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Hold the run, so that no other process works on it; gives False, at once, if another one does.
+
+        The system lets go of the lock when the process ends, however it ends.
+        """
+        path = self.folder / ".lock"
+        lock = FileLock(path, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
+            lock.release()
+
+
+def record_of(config: Config, records: Path) -> Record:
+    """Return the record of a run in a folder of records, whether it is there yet or not.
+
+    Example:
+        >>> from vbdrop.experiments.config import resolve
+        >>> from vbdrop.methods import METHODS
+        >>> from vbdrop.train import Budget
+        >>> run = resolve(METHODS["plain"](), model="lenet-5", data="mnist", checksum="ab", budget=Budget())
+        >>> record_of(run, Path("records")).folder.name == run.name
+        True
+    """
+    return Record(records / config.name)
+
+
+def all_records(records: Path) -> list[Record]:
+    """Return the records of a folder that have settings, by name.
+
+    Example:
+        >>> all_records(Path("no/such/folder"))
+        []
+    """
+    return [Record(path.parent) for path in sorted(records.glob(f"*/{CONFIG}"))]

@@ -1,0 +1,213 @@
+"""Make many runs with several processes: skip what has ended, survive what fails, stop and go on at will."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from vbdrop.experiments.config import Config
+
+POLL_SECONDS = 1.0
+"""How often a run is tried again that another runner is working on."""
+
+
+class Watcher(Protocol):
+    """Is told what happens."""
+
+    def started(self, config: Config) -> None:
+        """A run was started, or goes on."""
+
+    def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
+        """A run did some steps."""
+
+    def ended(self, config: Config, error: str | None) -> None:
+        """A run ended, or failed, or was left to another runner (then with the empty string)."""
+
+
+class Unwatched:
+    """Lets everything pass."""
+
+    def started(self, config: Config) -> None:
+        """Do nothing."""
+
+    def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
+        """Do nothing."""
+
+    def ended(self, config: Config, error: str | None) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Summary:
+    """What a runner did.
+
+    Attributes:
+        finished: The runs that it made.
+        failed: The runs that failed, each with the error.
+        traces: Their tracebacks, by the run's name.
+    """
+
+    finished: list[Config] = field(default_factory=list)
+    failed: list[tuple[Config, str]] = field(default_factory=list)
+    traces: dict[str, str] = field(default_factory=dict)
+
+
+class _Worker:
+    """A worker's process; a thread brings its answers to the runner's queue."""
+
+    def __init__(self, events: "queue.Queue[tuple[_Worker, dict[str, Any]]]") -> None:
+        self.config: Config | None = None
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "vbdrop.experiments.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **one_thread},
+            start_new_session=True,  # Ctrl-C is the runner's, which then stops its workers
+        )
+        self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
+        self._reader.start()
+
+    def _read(self, events: "queue.Queue[tuple[_Worker, dict[str, Any]]]") -> None:
+        if self._process.stdout is not None:
+            for line in self._process.stdout:
+                events.put((self, json.loads(line)))
+        events.put((self, {"kind": "died"}))
+
+    def start(self, config: Config, task: dict[str, Any]) -> None:
+        self.config = config
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.write(json.dumps(task) + "\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                pass  # it died, and its reader says so
+
+    def last_words(self) -> str:
+        """Why it died."""
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"its process {how}" + (f": {lines[-1]}" if lines else "")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+
+class Runner:
+    """Makes runs with several processes of one thread each.
+
+    A run is locked while a process works on it, so several runners can share a folder of records. A runner may be
+    stopped at any moment, with Ctrl-C or ``kill -9``: the next one goes on from the last checkpoints.
+
+    Args:
+        records: The folder of records.
+        workers: How many processes.
+        data_dir: Where the data are.
+        keep_weights: Keep the trained models.
+        watcher: Is told what happens.
+    """
+
+    def __init__(
+        self,
+        records: Path,
+        *,
+        workers: int = 1,
+        data_dir: Path | None = None,
+        keep_weights: bool = False,
+        watcher: Watcher | None = None,
+    ) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ValueError(f"`workers` must be a number of processes, an int >= 1; got {workers!r}.")
+        self.records = records
+        self.workers = workers
+        self.watcher: Watcher = watcher or Unwatched()
+        self._task = {
+            "records": str(records),
+            "data_dir": None if data_dir is None else str(data_dir),
+            "keep_weights": keep_weights,
+        }
+        self._events: queue.Queue[tuple[_Worker, dict[str, Any]]] = queue.Queue()
+
+    def make(self, missing: Callable[[], Sequence[Config]]) -> Summary:
+        """Make all runs, until none is missing but those that failed.
+
+        Args:
+            missing: Gives the runs that can be made now and have not ended; it is asked again whenever one ends, since
+                what is run next may depend on it.
+        """
+        summary = Summary()
+        idle: list[_Worker] = []
+        active: list[_Worker] = []
+        elsewhere: set[str] = set()
+        try:
+            while True:
+                waiting = self._waiting(missing(), active, summary)
+                ready = [config for config in waiting if config.id not in elsewhere]
+                self._hand_out(ready, idle, active)
+                if not active and not waiting:
+                    return summary
+                try:
+                    worker, event = self._events.get(timeout=POLL_SECONDS)
+                except queue.Empty:
+                    elsewhere.clear()
+                    continue
+                if event["kind"] == "progress" and worker.config is not None:
+                    self.watcher.progressed(worker.config, event["done"], event["steps"], event["said"])
+                elif worker in active:
+                    active.remove(worker)
+                    self._ended(worker, event, summary, elsewhere, idle)
+        finally:
+            for worker in (*idle, *active):
+                worker.stop()
+
+    def _waiting(self, runs: Sequence[Config], active: list[_Worker], summary: Summary) -> list[Config]:
+        taken = {worker.config.id for worker in active if worker.config is not None}
+        taken |= {config.id for config, _ in summary.failed}
+        return [config for config in runs if config.id not in taken]
+
+    def _hand_out(self, ready: list[Config], idle: list[_Worker], active: list[_Worker]) -> None:
+        for config in ready[: self.workers - len(active)]:
+            worker = idle.pop() if idle else _Worker(self._events)
+            active.append(worker)
+            self.watcher.started(config)
+            worker.start(config, {**self._task, "config": config.as_dict()})
+
+    def _ended(
+        self, worker: _Worker, event: dict[str, Any], summary: Summary, elsewhere: set[str], idle: list[_Worker]
+    ) -> None:
+        config = worker.config
+        if config is None:
+            return
+        error: str | None = None
+        if event["kind"] == "finished":
+            summary.finished.append(config)
+        elif event["kind"] == "busy":
+            elsewhere.add(config.id)
+            error = ""
+        else:
+            error = worker.last_words() if event["kind"] == "died" else event["error"]
+            summary.failed.append((config, error))
+            summary.traces[config.name] = event.get("trace", "")
+        self.watcher.ended(config, error)
+        if event["kind"] == "died":
+            worker.stop()
+        else:
+            worker.config = None
+            idle.append(worker)

@@ -1,0 +1,191 @@
+"""A table as people read it: rows of text, with the protocol above and what is missing below."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from vbdrop.experiments.protocol import Column
+from vbdrop.experiments.tables import Stat, Table, TableCell
+
+NOT_RUN = "not run"
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of text under a header.
+
+    Attributes:
+        title: What they show.
+        header: The names of the columns.
+        rows: The rows.
+        ours: Which rows are the paper's own method.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ours: tuple[bool, ...]
+
+
+def layout(table: Table) -> list[Sheet]:
+    """Lay a table out: errors side by side, or a sheet a network.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.cells import Book
+        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> layout(table(Book(protocol_of(3), Path("no/such/folder"))))[0].rows[0]
+        ('No dropout', 'not run', '22.01')
+    """
+    if table.protocol.kind == "error":
+        return [_errors(table)]
+    return [_compression(table, column) for column in _columns(table)]
+
+
+def chosen(table: Table) -> Sheet | None:
+    """Lay out what was chosen on validation; None if nothing was yet."""
+    rows, ours = [], []
+    for cell in table.cells:
+        if cell.choice is None or cell.column.select_on is not None:
+            continue
+        setting = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+                            for name, value in cell.choice.items())  # fmt: skip
+        rows.append(
+            (cell.row.title, cell.column.title, setting or NONE, f"{cell.validation_error:.2f}", str(cell.trials))
+        )
+        ours.append(cell.row.ours)
+    if not rows:
+        return None
+    header = ("Method", "on", "chosen", "validation error %", "settings tried")
+    return Sheet("Chosen on the validation split", header, tuple(rows), tuple(ours))
+
+
+def notes(table: Table) -> list[str]:
+    """Say how the figures were made."""
+    protocol = table.protocol
+    said = []
+    if protocol.quick:
+        said.append("Quick: 1,000 of the embedded digits for two epochs. The figures only show that everything runs.")
+    said.append(
+        "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on all "
+        f"training data with the setting that the validation split chose among {protocol.trials} at most."
+    )
+    for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
+        columns = list(same)
+        budget, column = columns[0].budget, columns[0]
+        said.append(
+            f"{', '.join(column.title for column in columns)}: {column.data}, {budget.epochs} epochs, "
+            f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), "
+            f"{column.n_valid:,} held out for choosing."
+        )
+    for column in _columns(table):
+        if column.select_on is not None and protocol.kind != "error":
+            said.append(f"{column.title} uses what was chosen on {protocol.column(column.select_on).title}.")
+    said += [f"Made on {machine}." for machine in table.made_on]
+    return said
+
+
+def missing(table: Table) -> list[str]:
+    """Return the commands that run what is missing; one, if everything is."""
+    commands = [cell.command for cell in table.cells if cell.command is not None]
+    if len(commands) == len(table.protocol.rows) * len(table.protocol.columns):
+        return [commands[0].partition(" --row")[0]]
+    return commands
+
+
+def markdown(table: Table) -> str:
+    """Write a table in Markdown.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.cells import Book
+        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
+        | No dropout | not run | 22.01 |
+    """
+    number, title = table.protocol.number, table.protocol.title
+    every = [*layout(table), *([selection] if (selection := chosen(table)) else [])]
+    parts = [f"# Table {number}: {title}"]
+    for index, sheet in enumerate(every):
+        lines = ["| " + " | ".join(sheet.header) + " |", "|" + "---|" * len(sheet.header)]
+        for row, ours in zip(sheet.rows, sheet.ours, strict=True):
+            lines.append("| " + " | ".join((f"**{row[0]}**", *row[1:]) if ours else row) + " |")
+        heading = f"## {sheet.title}\n\n" if index or table.protocol.kind != "error" else ""
+        parts.append(heading + "\n".join(lines))
+    parts.append("\n".join(f"- {note}" for note in notes(table)))
+    if commands := missing(table):
+        parts.append("Not run yet:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _columns(table: Table) -> list[Column]:
+    return list({cell.column.key: cell.column for cell in table.cells}.values())
+
+
+def _rows(table: Table) -> list[tuple[TableCell, ...]]:
+    return [tuple(cells) for _, cells in groupby(table.cells, key=lambda cell: cell.row.key)]
+
+
+def _errors(table: Table) -> Sheet:
+    header = ["Method"]
+    for column in _columns(table):
+        header += [column.title, "paper"]
+    rows, ours = [], []
+    for cells in _rows(table):
+        row = [cells[0].row.title]
+        for cell in cells:
+            row += [_error(cell, with_n=True), f"{cell.paper.error:.2f}" if cell.paper else NONE]
+        rows.append(tuple(row))
+        ours.append(cells[0].row.ours)
+    return Sheet(table.protocol.title, tuple(header), tuple(rows), tuple(ours))
+
+
+def _compression(table: Table, column: Column) -> Sheet:
+    by_weights = table.protocol.kind == "weights"
+    what = "zeros per layer %" if by_weights else "units per layer"
+    header = ("Method", "error %", "paper", what, "paper", "fewer weights", "paper", "n")
+    rows, ours = [], []
+    for cells in _rows(table):
+        cell = next(cell for cell in cells if cell.column.key == column.key)
+        layers = ratio = n = NONE
+        if cell.ours is not None:
+            layers = _percents(cell.ours.sparsity) if by_weights else _units(cell.ours.units)
+            ratio = _times(cell.ours.ratio if by_weights else cell.ours.compact_ratio)
+            n = str(cell.ours.error.n)
+        row = [cell.row.title, _error(cell), NONE, layers, NONE, ratio, NONE, n]
+        if cell.paper is not None:
+            row[2] = f"{cell.paper.error:.2f}"
+            row[4] = _percents(cell.paper.sparsity) if by_weights else _units(cell.paper.units)
+            row[6] = NONE if cell.paper.ratio is None else f"{cell.paper.ratio:g}x"
+        rows.append(tuple(row))
+        ours.append(cell.row.ours)
+    return Sheet(column.title, header, tuple(rows), tuple(ours))
+
+
+def _error(cell: TableCell, *, with_n: bool = False) -> str:
+    if cell.ours is None:
+        return "diverged" if cell.diverged else NOT_RUN
+    error = cell.ours.error
+    said = f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
+    if with_n:
+        said += f" (n={error.n})"
+    return said + (f" ({cell.diverged} diverged)" if cell.diverged else "")
+
+
+def _times(ratio: Stat) -> str:
+    if math.isinf(ratio.mean):
+        return "∞"
+    digits = 0 if ratio.mean >= 20 else 1
+    return f"{ratio.mean:.{digits}f}" + ("x" if ratio.sd is None else f" ± {ratio.sd:.{digits}f}x")
+
+
+def _percents(layers: Sequence[float] | None) -> str:
+    return NONE if layers is None else "-".join(f"{share:.1f}" for share in layers)
+
+
+def _units(layers: Sequence[float] | None) -> str:
+    return NONE if layers is None else "-".join(f"{number:.0f}" for number in layers)

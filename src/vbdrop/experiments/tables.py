@@ -1,0 +1,233 @@
+"""The paper's tables with our figures beside the published ones, from the records alone."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vbdrop.experiments.cells import Book, Cell
+from vbdrop.experiments.protocol import Column, Protocol, Row
+from vbdrop.experiments.published import Published, published_in
+from vbdrop.experiments.records import record_of
+from vbdrop.train import RecordError
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A figure over several seeds.
+
+    Attributes:
+        mean: The mean.
+        sd: The standard deviation of the sample (ddof = 1); None for a single run.
+        n: The number of runs.
+    """
+
+    mean: float
+    sd: float | None
+    n: int
+
+
+def stat(values: Sequence[float]) -> Stat:
+    """Return mean, standard deviation and number.
+
+    Example:
+        >>> stat([1.0, 2.0, 3.0])
+        Stat(mean=2.0, sd=1.0, n=3)
+        >>> stat([1.5])
+        Stat(mean=1.5, sd=None, n=1)
+    """
+    if not values:
+        raise ValueError("`values` must hold at least one number; got none.")
+    return Stat(math.fsum(values) / len(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What our runs of a cell gave, over those that have ended.
+
+    Attributes:
+        error: The test error in percent, after the last epoch.
+        nll: The test log likelihood.
+        ece: The calibration error.
+        ratio: How many times fewer weights are left.
+        sparsity: The zeros of each layer in percent, on average.
+        units: The units that are left, on average; None where the network is no chain.
+        compact_ratio: How many times fewer weights there are between the units that are left.
+    """
+
+    error: Stat
+    nll: Stat
+    ece: Stat
+    ratio: Stat
+    sparsity: tuple[float, ...]
+    units: tuple[float, ...] | None
+    compact_ratio: Stat
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell of a table: ours and the paper's.
+
+    Attributes:
+        row: The method.
+        column: The network.
+        ours: Our figures; None if no run has ended.
+        paper: The paper's; None if it has no such cell.
+        diverged: How many of the runs diverged; all trials count as one.
+        choice: The hyper-parameters that were chosen on validation.
+        validation_error: The validation error of the chosen trial.
+        trials: How many settings were tried.
+        runs: The names of the runs behind ``ours``.
+        command: Runs what is missing; None if nothing is.
+    """
+
+    row: Row
+    column: Column
+    ours: Figures | None
+    paper: Published | None
+    diverged: int
+    choice: Mapping[str, Any] | None
+    validation_error: float | None
+    trials: int
+    runs: tuple[str, ...]
+    command: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper, with our figures.
+
+    Attributes:
+        protocol: What was run.
+        cells: Its cells, row by row.
+        made_on: The machines and versions of the runs.
+    """
+
+    protocol: Protocol
+    cells: tuple[TableCell, ...]
+    made_on: tuple[str, ...]
+
+    def cell(self, row: str, column: str) -> TableCell:
+        """Return a cell."""
+        return next(cell for cell in self.cells if (cell.row.key, cell.column.key) == (row, column))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the table as JSON holds it."""
+        return {
+            "table": self.protocol.number,
+            "title": self.protocol.title,
+            "quick": self.protocol.quick,
+            "trials": self.protocol.trials,
+            "columns": [asdict(column) for column in self.protocol.columns],
+            "made_on": list(self.made_on),
+            "cells": [_cell_dict(cell) for cell in self.cells],
+        }
+
+
+def table(book: Book, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Table:
+    """Read a table from its records.
+
+    Args:
+        book: The table's protocol and records.
+        rows: The keys of its rows; all by default.
+        columns: The keys of its columns; all by default.
+
+    Raises:
+        RecordError: A record is damaged.
+        ValueError: The table has no such row or column.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> cell = table(Book(protocol_of(4), Path("no/such/folder"))).cell("vbd", "lenet-300-100")
+        >>> cell.ours, cell.paper.ratio, cell.command
+        (None, 81, 'vbdrop table 4 --run --row vbd --column lenet-300-100')
+    """
+    cells = book.cells(rows, columns)
+    return Table(book.protocol, tuple(_cell(book, cell) for cell in cells), _made_on(book, cells))
+
+
+def _cell(book: Book, cell: Cell) -> TableCell:
+    finished = [result for result in cell.results if result["outcome"] == "finished"]
+    diverged = len(cell.results) - len(finished)
+    if cell.decided and cell.chosen is None and not cell.reference:
+        diverged = max(diverged, 1)
+    complete = cell.decided and len(cell.results) == len(cell.finals) and (cell.chosen is not None or diverged)
+    number, quick = book.protocol.number, " --quick" if book.protocol.quick else " --run"
+    return TableCell(
+        row=cell.row,
+        column=cell.column,
+        ours=_figures(finished) if finished else None,
+        paper=published_in(number, cell.row.key, cell.column.key),
+        diverged=diverged,
+        choice=_knobs(cell),
+        validation_error=cell.validation["error"] if cell.validation else None,
+        trials=len(cell.trials),
+        runs=tuple(config.name for config in cell.finals if record_of(config, book.records).finished),
+        command=None if complete else f"vbdrop table {number}{quick} --row {cell.row.key} --column {cell.column.key}",
+    )
+
+
+def _figures(results: Sequence[Mapping[str, Any]]) -> Figures:
+    layers = zip(
+        *([100 * (1 - layer["nonzero"] / layer["weights"]) for layer in r["layers"]] for r in results), strict=True
+    )
+    units = [result["units"] for result in results]
+    return Figures(
+        error=_stat(results, "error"),
+        nll=_stat(results, "nll"),
+        ece=_stat(results, "ece"),
+        ratio=_stat(results, "ratio"),
+        sparsity=tuple(statistics.fmean(layer) for layer in layers),
+        units=None if None in units else tuple(statistics.fmean(layer) for layer in zip(*units, strict=True)),
+        compact_ratio=_stat(results, "compact_ratio"),
+    )
+
+
+def _stat(results: Sequence[Mapping[str, Any]], name: str) -> Stat:
+    return stat([math.inf if result[name] is None else result[name] for result in results])
+
+
+def _knobs(cell: Cell) -> dict[str, Any] | None:
+    """The hyper-parameters in which the trials differ, as they were chosen."""
+    if cell.choice is None:
+        return None
+    varied = [name for name in cell.choice if len({repr(trial.hyper[name]) for trial in cell.trials}) > 1]
+    return {name: cell.choice[name] for name in varied}
+
+
+def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
+    seen: dict[str, None] = {}
+    for cell in cells:
+        for config in cell.finals:
+            record = record_of(config, book.records)
+            if not record.finished:
+                continue
+            try:
+                sessions = record.environment["sessions"]
+            except (RecordError, KeyError):
+                seen["an unknown machine (environment.json is missing or damaged)"] = None
+                continue
+            for session in sessions:
+                threads = f"{session['threads']} thread" + ("s" if session["threads"] > 1 else "")
+                seen[f"{session['machine']['processor']}, torch {session['versions']['torch']}, {threads}"] = None
+    return tuple(seen)
+
+
+def _cell_dict(cell: TableCell) -> dict[str, Any]:
+    return {
+        "row": cell.row.key,
+        "title": cell.row.title,
+        "method": cell.row.method,
+        "column": cell.column.key,
+        "ours": None if cell.ours is None else asdict(cell.ours),
+        "paper": None if cell.paper is None else asdict(cell.paper),
+        "diverged": cell.diverged,
+        "choice": cell.choice,
+        "validation_error": cell.validation_error,
+        "trials": cell.trials,
+        "seeds": cell.column.seeds,
+        "runs": list(cell.runs),
+        "command": cell.command,
+    }

@@ -1,0 +1,112 @@
+"""What identifies a run, and what does not."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from vbdrop.experiments import Config, make_method, record_of, resolve
+from vbdrop.experiments.config import from_dict
+from vbdrop.train import Budget, RecordError
+
+CONFIG = Config(
+    method="plain",
+    version=1,
+    hyper={"rate": 0.5, "steps": [1, 2]},
+    model="mlp",
+    model_args={"units": 12, "inputs": 784, "classes": 10},
+    data="digits",
+    checksum="ab" * 32,
+)
+
+
+def test_the_id_is_this_one_on_every_machine():
+    """It names the folders of published records: a change of it loses them all."""
+    assert CONFIG.id == "2d4d19fb735e"
+    assert CONFIG.name == f"plain-mlp-digits-{CONFIG.id}"
+
+
+def test_the_order_of_settings_and_the_place_of_the_records_do_not_matter(tmp_path):
+    turned = replace(CONFIG, hyper=dict(reversed(CONFIG.hyper.items())))
+    assert turned.id == CONFIG.id
+    assert record_of(CONFIG, tmp_path / "a").folder.name == record_of(turned, tmp_path / "b").folder.name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "vbd-rates"},
+        {"version": 2},
+        {"hyper": {"rate": 0.4, "steps": [1, 2]}},
+        {"model": "lenet-5"},
+        {"model_args": {"units": 13}},
+        {"data": "mnist"},
+        {"checksum": "cd" * 32},
+        {"normalise": "centred"},
+        {"n_valid": 5},
+        {"n_train": 100},
+        {"budget": Budget(seed=1)},
+        {"budget": Budget(epochs=3)},
+        {"budget": Budget(lr=2e-3)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_setting_matters(change):
+    assert replace(CONFIG, **change).id != CONFIG.id
+
+
+def test_settings_come_back_from_json(tiny):
+    for config in (CONFIG, tiny("adversarial-dropout")):
+        again = from_dict(json.loads(json.dumps(config.as_dict())))
+        assert again.id == config.id
+        assert again.as_dict() == config.as_dict()
+
+
+def test_a_method_comes_back_with_its_hyper_parameters(tiny):
+    config = tiny("vbd-weights", hyper={"kl_weight": 0.5})
+    method = from_dict(config.as_dict()).build_method()
+    assert method == make_method("vbd-weights", {"kl_weight": 0.5})
+    with pytest.raises(RecordError, match="was made with version 99 of vbd-weights; version 1 is installed"):
+        replace(config, version=99).build_method()
+
+
+def test_what_is_left_out_has_its_default_written_down():
+    default, given = (
+        resolve(
+            make_method("plain", {}), model="mlp", model_args=arguments, data="digits", checksum="", budget=Budget()
+        )
+        for arguments in ({}, {"units": 340})
+    )
+    assert default.id == given.id
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "resnet"}, "`model` must be one of mlp, .*; got 'resnet'"),
+        ({"model_args": {"depth": 3}}, "the network mlp has no argument 'depth'; it has units, inputs, classes"),
+        ({"n_valid": -1}, "`n_valid` must be a number of examples, an int >= 0; got -1"),
+        ({"n_train": 0}, "`n_train` must be a number of examples, an int >= 1; got 0"),
+    ],
+)
+def test_wrong_settings_are_named(change, message):
+    settings = {"model": "mlp", "data": "digits", "checksum": "", "budget": Budget(), **change}
+    with pytest.raises(ValueError, match=message):
+        resolve(make_method("plain", {}), **settings)
+
+
+def test_wrong_hyper_parameters_are_named():
+    with pytest.raises(ValueError, match=r"`method` must be one of plain, .*; got 'magic'"):
+        make_method("magic", {})
+    with pytest.raises(ValueError, match="the method vbd-weights has no hyper-parameter 'speed'; it has kl_weight, "):
+        make_method("vbd-weights", {"speed": 1})
+    with pytest.raises(ValueError, match="`kl_weight` of VBDWeights must be a finite number; got 'much'"):
+        make_method("vbd-weights", {"kl_weight": "much"})
+
+
+@pytest.mark.parametrize("change", [{"budget": {"epochs": 0}}, {"budget": 3}, {"extra": 1}])
+def test_settings_from_a_damaged_file_are_an_error(change):
+    with pytest.raises(RecordError, match="the settings of a run"):
+        from_dict({**CONFIG.as_dict(), **change})
+    with pytest.raises(RecordError, match="the settings of a run must have"):
+        from_dict([1, 2])

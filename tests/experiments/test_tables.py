@@ -1,0 +1,83 @@
+"""Tables from records that were written by hand."""
+
+import json
+import math
+
+import pytest
+
+from vbdrop.experiments import Book, Stat, protocol_of, table
+from vbdrop.experiments.tables import stat
+
+
+@pytest.fixture
+def book(tmp_path, write_record):
+    """Table 4 with VBD on LeNet-300-100 complete, the original half done, and nothing else."""
+    book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+    cell = book.cell("vbd", "lenet-300-100")
+    write_record(cell.reference[0], error=1.9)
+    for config, size in zip(cell.trials, (4000, 3000, 2000, 1000), strict=True):
+        write_record(config, error=2.0, nonzero=size)
+    for config, error, ratio in zip(
+        book.cell("vbd", "lenet-300-100").finals, (1.6, 1.7, 2.1), (80.0, 90.0, 85.0), strict=True
+    ):
+        nonzero = {80.0: 100, 90.0: 200, 85.0: 300}[ratio]
+        units = [100, 30 if ratio == 80 else 40, 10]
+        write_record(config, error=error, ratio=ratio, nonzero=nonzero, units=units)
+    write_record(book.cell("original", "lenet-300-100").finals[0], error=1.75)
+    return book
+
+
+def test_mean_and_standard_deviation_over_the_seeds(book):
+    cell = table(book).cell("vbd", "lenet-300-100")
+    assert cell.ours.error.mean == pytest.approx((1.6 + 1.7 + 2.1) / 3)
+    assert cell.ours.error.sd == pytest.approx(math.sqrt(((0.2) ** 2 + (0.1) ** 2 + 0.3**2) / 2))
+    assert cell.ours.error.n == 3
+    assert cell.ours.ratio == Stat(85.0, 5.0, 3)
+    assert cell.ours.sparsity == pytest.approx((80.0, 50.0))
+    assert cell.ours.units == pytest.approx((100, 110 / 3, 10))
+    assert cell.paper.error == 1.76
+    assert cell.choice == {"kl_weight": 2.0}
+    assert cell.validation_error == 2.0
+    assert len(cell.runs) == 3
+    assert cell.command is None
+
+
+def test_a_cell_that_is_not_complete_says_how_to_run_it(book):
+    whole = table(book)
+    half = whole.cell("original", "lenet-300-100")
+    assert (half.ours.error, half.command) == (
+        Stat(1.75, None, 1), "vbdrop table 4 --run --row original --column lenet-300-100",
+    )  # fmt: skip
+    missing = whole.cell("sws", "lenet-5")
+    assert missing.ours is None
+    assert missing.paper.error == 0.97
+    assert missing.command == "vbdrop table 4 --run --row sws --column lenet-5"
+    assert whole.made_on == ("Abacus 9, torch 2.13.0, 1 thread",)
+
+
+def test_some_rows_and_columns_only(book):
+    part = table(book, rows=["vbd", "vd"], columns=["lenet-300-100"])
+    assert [(cell.row.key, cell.column.key) for cell in part.cells] == [
+        ("vbd", "lenet-300-100"), ("vd", "lenet-300-100"),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="`row` of Table 4 must be one of"):
+        table(book, rows=["magic"])
+
+
+def test_a_run_that_diverged_is_counted_and_not_averaged(book, write_record):
+    write_record(book.cell("vbd", "lenet-300-100").finals[2], outcome="diverged")
+    cell = table(book).cell("vbd", "lenet-300-100")
+    assert (cell.ours.error.n, cell.diverged, cell.command) == (2, 1, None)
+
+
+def test_the_table_is_json(book):
+    found = json.loads(json.dumps(table(book).as_dict()))
+    assert found["table"] == 4
+    assert len(found["cells"]) == 18
+    assert found["cells"][0]["ours"]["error"] == {"mean": 1.75, "sd": None, "n": 1}
+    assert found["columns"][0]["budget"]["epochs"] == 100
+
+
+def test_stat_needs_a_number():
+    with pytest.raises(ValueError, match="at least one number"):
+        stat([])
