@@ -47,7 +47,7 @@ class Noisy:
         """The ``log_alpha`` of every weight, detached, of the means' shape."""
         if self.log_alpha is None:
             return log_alpha_of(self.mean.to(self.rate.dtype), self.rate)
-        bounded = upper_bounded(self.log_alpha, self.prior.max_log_alpha)
+        bounded = upper_bounded(self.log_alpha.detach(), self.prior.max_log_alpha)
         return self.expand(bounded).expand_as(self.mean)
 
     @torch.no_grad()
