@@ -1,0 +1,187 @@
+"""The traced graph of a model: what `torch.export` gives, tied to the model by parameter names."""
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+
+class TraceError(ValueError):
+    """A model that `torch.export` cannot trace; the message says what stopped it."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One argument of the traced ``forward``.
+
+    Attributes:
+        name: Its name in the signature.
+        tree: The argument with its leaves replaced by graph nodes, or by the constants that the trace took them for.
+    """
+
+    name: str
+    tree: Any
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model's eval forward as a functional graph of ATen operations.
+
+    Attributes:
+        graph: The graph; parameters, buffers and constants are placeholders in it.
+        names: Such a placeholder -> its dotted name in the model.
+        constants: Tensors that the forward makes out of nothing (``torch.tensor([...])``), by name.
+        inputs: The arguments, in order.
+        output: What the forward returns, with graph nodes for its tensors.
+        effects: Nodes whose values the forward writes into buffers.
+        batch: The number of examples in a batch, as traced.
+    """
+
+    graph: fx.Graph
+    names: dict[fx.Node, str]
+    constants: dict[str, Tensor]
+    inputs: list[Input]
+    output: Any
+    effects: list[fx.Node]
+    batch: int
+
+    @property
+    def results(self) -> list[fx.Node]:
+        """The nodes that the forward returns."""
+        return [leaf for leaf in pytree.tree_leaves(self.output) if isinstance(leaf, fx.Node)]
+
+
+def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Traced:
+    """Trace a model in eval mode, with a batch of any size where the model allows it.
+
+    Args:
+        model: A plain model, in eval mode.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+
+    Raises:
+        TraceError: If `torch.export` cannot trace the model; the message says why.
+
+    Example:
+        >>> traced = trace(nn.Linear(3, 2).eval(), (torch.zeros(4, 3),))
+        >>> [node.name for node in traced.graph.nodes if node.op == "call_function"]
+        ['linear']
+        >>> sorted(traced.names.values())
+        ['bias', 'weight']
+    """
+    try:
+        program = _export(model, args, dict(kwargs or {}))
+    except Exception as error:  # torch.export raises whatever the model's own code raises
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
+    return _read(model, program)
+
+
+def size_of(node: fx.Node) -> tuple[int, ...]:
+    """The shape of a tensor node, with the traced batch for a symbolic one."""
+    return tuple(_concrete(size) for size in node.meta["val"].shape)
+
+
+def is_tensor(node: object) -> bool:
+    """Whether this is a node whose value is one tensor."""
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), Tensor)
+
+
+def concrete(argument: Any) -> Any:  # noqa: ANN401 -- an argument of an operation can be anything
+    """An argument with the traced numbers in the place of symbolic ones."""
+    if isinstance(argument, fx.Node):
+        return _concrete(argument.meta["val"])
+    if isinstance(argument, list | tuple):
+        return [concrete(item) for item in argument]
+    return argument
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an operation by the names of its schema, defaults included."""
+    schema = node.target._schema  # type: ignore[union-attr]  # an operation of the graph is an OpOverload
+    bound = {argument.name: argument.default_value for argument in schema.arguments}
+    bound.update(zip(bound, node.args, strict=False))
+    bound.update(node.kwargs)
+    return bound
+
+
+def _concrete(size: Any) -> Any:  # noqa: ANN401 -- a number, symbolic or not
+    return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size
+
+
+def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """Export, functional and without decompositions; a batch of one is doubled, since 1 would be taken as fixed."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()]
+    if tensors and all(tensor.shape[0] == 1 for tensor in tensors):
+        try:
+            return _export_as_is(model, *pytree.tree_map(_doubled, (args, kwargs)))
+        except Exception:  # the leading axis is no batch after all: trace it as it was given
+            return _export_as_is(model, args, kwargs)
+    return _export_as_is(model, args, kwargs)
+
+
+def _doubled(leaf: object) -> object:
+    return torch.cat([leaf, leaf]) if isinstance(leaf, Tensor) and leaf.dim() else leaf
+
+
+def _export_as_is(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    def batch_axis(leaf: object) -> dict[int, Any] | None:
+        return {0: Dim.AUTO} if isinstance(leaf, Tensor) and leaf.dim() else None
+
+    arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    shapes = {name: pytree.tree_map(batch_axis, value) for name, value in arguments.items()}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own, about its own code
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        functional: ExportedProgram = program.run_decompositions({})
+    return functional
+
+
+def _read(model: nn.Module, program: ExportedProgram) -> Traced:
+    """Take from the exported program what the analysis needs."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    names: dict[fx.Node, str] = {}
+    user_inputs = []
+    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+        if spec.kind == InputKind.USER_INPUT:
+            user_inputs.append(node)
+        elif spec.target is not None:
+            names[node] = spec.target
+    output_node = next(node for node in program.graph.nodes if node.op == "output")
+    returned: list[Any] = []
+    effects: list[Any] = []
+    for value, out in zip(output_node.args[0], program.graph_signature.output_specs, strict=True):
+        (returned if out.kind == OutputKind.USER_OUTPUT else effects).append(value)
+    in_spec, out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+    if in_spec is None or out_spec is None:
+        raise TraceError("torch.export gave no structure of the inputs and outputs")
+    leaves = [node if is_tensor(node) else _concrete(node.meta.get("val")) for node in user_inputs]
+    batch = next((size_of(node)[0] for node in user_inputs if is_tensor(node) and size_of(node)), 1)
+    return Traced(
+        graph=program.graph,
+        names=names,
+        constants={name: value for name, value in program.constants.items() if isinstance(value, Tensor)},
+        inputs=_named_inputs(model, *pytree.tree_unflatten(leaves, in_spec)),
+        output=pytree.tree_unflatten(returned, out_spec),
+        effects=[value for value in effects if isinstance(value, fx.Node)],
+        batch=batch,
+    )
+
+
+def _named_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Input]:
+    """The arguments under the names of the signature; ``*args`` become ``args_0``, ``args_1``, ..."""
+    kinds = inspect.Parameter
+    positional: list[str] = []
+    for parameter in inspect.signature(model.forward).parameters.values():
+        if parameter.kind == kinds.VAR_POSITIONAL:
+            positional += [f"{parameter.name}_{i}" for i in range(len(args) - len(positional))]
+        elif parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
+            positional.append(parameter.name)
+    return [Input(name, tree) for name, tree in [*zip(positional, args, strict=False), *kwargs.items()]]

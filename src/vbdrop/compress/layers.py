@@ -1,0 +1,54 @@
+"""The torch modules that can be made smaller: which axis of which tensor, and which attribute, follows which units."""
+
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.modules.batchnorm import SyncBatchNorm
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, SyncBatchNorm)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where a module keeps its numbers of input and output units.
+
+    Attributes:
+        inputs: The attribute with the number of inputs, or None if the module has no such number.
+        outputs: The attribute with the number of outputs.
+    """
+
+    inputs: str | None
+    outputs: str
+
+
+SHAPES: dict[type[nn.Module], Shape] = {
+    nn.Linear: Shape("in_features", "out_features"),
+    **{kind: Shape("in_channels", "out_channels") for kind in (*CONVOLUTIONS, *TRANSPOSED)},
+    **{kind: Shape(None, "num_features") for kind in BATCH_NORMS},
+    nn.PReLU: Shape(None, "num_parameters"),
+    nn.Embedding: Shape(None, "embedding_dim"),
+}
+"""Matched by exact type, since a subclass may compute something else."""
+
+
+def owner(name: str) -> str:
+    """The dotted name of the module that holds a parameter.
+
+    Example:
+        >>> owner("block.0.weight"), owner("weight")
+        ('block.0', '')
+    """
+    return name.rpartition(".")[0]
+
+
+def beside(name: str, other: str) -> str:
+    """The dotted name of another tensor of the module that holds this one.
+
+    Example:
+        >>> beside("block.0.weight", "bias"), beside("weight", "bias")
+        ('block.0.bias', 'bias')
+    """
+    path = owner(name)
+    return f"{path}.{other}" if path else other

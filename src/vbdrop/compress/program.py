@@ -1,0 +1,206 @@
+"""A graph as data, and back: the forward of a small model that needs one of its own.
+
+A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
+node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
+program can call are the ATen operations without side effects and arithmetic on sizes, nothing else.
+"""
+
+import keyword
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+
+SIZE_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
+}
+
+_TORCH_VALUES: dict[str, type] = {
+    "dtype": torch.dtype,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+OPERATIONS = ("placeholder", "get_attr", "call_function", "call_module", "output")
+
+
+class ProgramError(ValueError):
+    """A graph that cannot be written as data, or data that is no graph."""
+
+
+def encode(graph: fx.Graph) -> list[dict[str, Any]]:
+    """Write a graph as data.
+
+    Raises:
+        ProgramError: If it holds something that has no such form; the message names it.
+
+    Example:
+        >>> graph = fx.Graph()
+        >>> _ = graph.output(graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),)))
+        >>> encode(graph)[1]["target"], encode(graph)[1]["args"]
+        ('aten.relu.default', [{'node': 'x'}])
+    """
+    return [
+        {
+            "name": node.name,
+            "op": node.op,
+            "target": _target_name(node.target),
+            "args": [_encoded(argument) for argument in node.args],
+            "kwargs": {name: _encoded(argument) for name, argument in node.kwargs.items()},
+        }
+        for node in graph.nodes
+    ]
+
+
+def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[str, Any]]) -> fx.GraphModule:
+    """Make a module of a program and the modules that it calls.
+
+    Args:
+        nodes: What `encode` gave.
+        root: The model whose modules and parameters the program uses.
+        buffers: The tensors that the program needs besides.
+
+    Raises:
+        ProgramError: If the data is no program, or names something that ``root`` does not have.
+    """
+    for name, entry in buffers.items():
+        if "." in name or hasattr(root, name):
+            raise ProgramError(f"the program cannot add a buffer named {name!r}.")
+        root.register_buffer(name, decoded_tensor(entry))
+    graph = fx.Graph()
+    values: dict[str, fx.Node] = {}
+    try:
+        for node in nodes:
+            _add_node(graph, node, values)
+        graph.lint()
+        module = fx.GraphModule(root, graph, class_name=type(root).__name__)
+    except ProgramError:
+        raise
+    except Exception as error:  # torch.fx asserts and raises many things on a bad graph
+        raise ProgramError(f"the program does not fit the model: {error}") from error
+    return module.train(root.training)
+
+
+def encoded_tensor(tensor: Tensor) -> dict[str, Any]:
+    """A small tensor as data."""
+    return {
+        "dtype": _name_of(tensor.dtype),
+        "shape": list(tensor.shape),
+        "data": [_encoded(number) for number in tensor.flatten().tolist()],
+    }
+
+
+def decoded_tensor(entry: dict[str, Any]) -> Tensor:
+    """A tensor from what `encoded_tensor` gave."""
+    data, shape = entry.get("data"), entry.get("shape")
+    if not isinstance(data, list) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        raise ProgramError("a buffer of the program must have `data`, `shape` and `dtype`.")
+    if len(data) != math.prod(shape):
+        raise ProgramError(f"a buffer of the program has {len(data)} values for the shape {shape}.")
+    try:
+        numbers = [_decoded(number, {}) for number in data]
+        return torch.tensor(numbers, dtype=_torch_value("dtype", entry.get("dtype"))).reshape(shape)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ProgramError(f"a buffer of the program cannot be read: {error}") from error
+
+
+def _target_name(target: Any) -> str:  # noqa: ANN401 -- what a node calls
+    if isinstance(target, str):
+        return target
+    if isinstance(target, OpOverload) and target.namespace == "aten":
+        return str(target)
+    for name, function in SIZE_ARITHMETIC.items():
+        if target is function:
+            return f"operator.{name}"
+    raise ProgramError(f"the operation {target} cannot be part of a program")
+
+
+def _encoded(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
+    if isinstance(value, fx.Node):
+        return {"node": value.name}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple) and type(value) is tuple:
+        return {"tuple": [_encoded(item) for item in value]}
+    if isinstance(value, list):
+        return [_encoded(item) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _encoded(item) for key, item in value.items()}}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    for kind, torch_type in _TORCH_VALUES.items():
+        if isinstance(value, torch_type):
+            return {kind: _name_of(value)}
+    raise ProgramError(f"a value of type {type(value).__name__} cannot be part of a program")
+
+
+def _decoded(value: Any, nodes: dict[str, fx.Node]) -> Any:  # noqa: ANN401
+    if isinstance(value, list):
+        return [_decoded(item, nodes) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        raise ProgramError(f"an argument of the program must have one key; got {sorted(value)}.")
+    ((kind, content),) = value.items()
+    if kind == "node" and isinstance(content, str) and content in nodes:
+        return nodes[content]
+    if kind == "float" and content in ("inf", "-inf", "nan"):
+        return float(content)
+    if kind == "tuple" and isinstance(content, list):
+        return tuple(_decoded(item, nodes) for item in content)
+    if kind == "dict" and isinstance(content, dict):
+        return {key: _decoded(item, nodes) for key, item in content.items()}
+    if kind == "device" and isinstance(content, str):
+        return torch.device(content)
+    return _torch_value(kind, content)
+
+
+def _torch_value(kind: str, name: object) -> Any:  # noqa: ANN401 -- a dtype, a layout or a memory format
+    found = getattr(torch, name, None) if isinstance(name, str) else None
+    if kind not in _TORCH_VALUES or not isinstance(found, _TORCH_VALUES[kind]):
+        raise ProgramError(f"the program has an argument that cannot be read: {kind!r}: {name!r}.")
+    return found
+
+
+def _name_of(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node]) -> None:
+    name, op, target = data.get("name"), data.get("op"), data.get("target")
+    args, kwargs = data.get("args"), data.get("kwargs")
+    if not (isinstance(name, str) and isinstance(target, str) and isinstance(args, list) and isinstance(kwargs, dict)):
+        raise ProgramError("a node of the program must have `name`, `op`, `target`, `args` and `kwargs`.")
+    if op not in OPERATIONS or name in nodes or not name.isidentifier():
+        raise ProgramError(f"the program has a node {name!r} that does {op!r}.")
+    if op != "call_function" and not all(_is_plain(part) for part in target.split(".")):
+        raise ProgramError(f"the program names {target!r}, which cannot be part of a model.")
+    if keyword.iskeyword(name) or not all(_is_plain(key) for key in kwargs):
+        raise ProgramError(f"the program has a node {name!r} with names that cannot be used.")
+    function = _function(target) if op == "call_function" else target
+    arguments = tuple(_decoded(argument, nodes) for argument in args)
+    options = {key: _decoded(argument, nodes) for key, argument in kwargs.items()}
+    nodes[name] = graph.create_node(op, function, arguments, options, name=name)
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a name can go into generated code as it is: letters, digits and underscores."""
+    return part.isascii() and part.replace("_", "a").isalnum() and not keyword.iskeyword(part)
+
+
+def _function(target: str) -> Callable[..., Any]:
+    namespace, _, name = target.partition(".")
+    if namespace == "operator" and name in SIZE_ARITHMETIC:
+        return SIZE_ARITHMETIC[name]
+    packet, _, overload = name.partition(".")
+    if namespace == "aten" and packet.isidentifier() and overload.isidentifier():
+        found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if isinstance(found, OpOverload) and not found._schema.is_mutable and packet != "from_file":
+            return found
+    raise ProgramError(f"the program calls {target!r}, which is not an ATen operation without side effects.")

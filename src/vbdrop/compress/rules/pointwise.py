@@ -1,0 +1,37 @@
+"""Functions of one element: each channel stays what it is, and a constant goes through the function."""
+
+from torch import fx
+
+from vbdrop.compress.channels import Channels
+from vbdrop.compress.flow import Flow
+from vbdrop.compress.graph import concrete
+
+POINTWISE = (
+    *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish"),
+    *("hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink", "threshold"),
+    *("sigmoid", "tanh", "softplus", "log_sigmoid", "erf", "sin", "cos"),
+    *("abs", "neg", "sign", "exp", "expm1", "log1p", "square", "sqrt", "reciprocal", "floor", "ceil", "round"),
+    *("clamp", "clamp_min", "clamp_max", "pow"),
+)
+
+IDENTITIES = ("clone", "alias", "detach", "contiguous", "dropout", "feature_dropout", "alpha_dropout", "_to_copy", "to")
+"""What leaves a value as it is in eval mode; a cast keeps it up to its precision."""
+
+
+def pointwise(flow: Flow, node: fx.Node) -> Channels | None:
+    """Apply the operation itself to the constants."""
+    source = node.args[0]
+    channels = flow.channels(source)
+    if channels is None or any("val" in other.meta for other in node.all_input_nodes if other is not source):
+        flow.keep(node, f"{node.target} takes a tensor where a number is expected")
+        return None
+    value = node.target(channels.value, *concrete(node.args[1:]), **node.kwargs)  # type: ignore[operator]
+    return channels.with_values(channels.known, value)
+
+
+def identity(flow: Flow, node: fx.Node) -> Channels | None:
+    """The same channels, unless a cast to whole numbers cuts them."""
+    if not node.meta["val"].dtype.is_floating_point:
+        flow.keep(node, "it is cast to whole numbers")
+        return None
+    return flow.channels(node.args[0])
