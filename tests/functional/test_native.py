@@ -6,8 +6,9 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from vbdrop.functional import MatrixProduct, kl_sum, native, noisy_weights, noisy_weights_reference
+from vbdrop.functional import MatrixProduct, kl_sum, native, noisy_product, noisy_weights, noisy_weights_reference
 from vbdrop.priors import Hierarchical
 
 TAILS = [(-30.0, 10.0), (-12.0, 2.0)]
@@ -82,6 +83,23 @@ def test_other_tensors_are_left_to_torch():
     assert native.usable(plain, plain)
     assert not native.usable(plain, plain.double())
     assert not native.usable(torch.ones(4, 4).T[1:])
+    assert not native.usable(plain, torch.ones(1))
+    with FakeTensorMode():
+        assert not native.usable(torch.ones(4))
+
+
+def test_what_torch_would_broadcast_is_not_read_beyond_its_end():
+    noise, zeros, ones = torch.ones(1, 2), torch.zeros(2, 4), torch.ones(2, 4)
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        noisy_product(torch.ones(5000, 4), zeros, ones, None, MatrixProduct(), noise)
+    shared = kl_sum(torch.ones(5000), torch.zeros(1), Hierarchical())
+    torch.testing.assert_close(shared, kl_sum(torch.ones(5000), torch.zeros(5000), Hierarchical()))
+
+
+def test_shapes_can_be_had_of_fake_tensors():
+    with FakeTensorMode():
+        out = noisy_weights(torch.ones(5, 4), torch.ones(2, 4), torch.zeros(2, 4), None, MatrixProduct(), 3.0)
+        assert out.shape == (5, 2)
 
 
 def test_without_a_compiler_or_switched_off_everything_still_works():

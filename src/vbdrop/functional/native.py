@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = (
@@ -84,7 +84,7 @@ def library() -> ctypes.CDLL | None:
         return None
     try:
         kernels = ctypes.CDLL(str(_build(compiler)))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home directory
         return None
     for name, (arguments, result) in SIGNATURES.items():
         function = getattr(kernels, name)
@@ -93,8 +93,15 @@ def library() -> ctypes.CDLL | None:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can work on these tensors."""
-    fit = all(t.dtype == torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
+    """Whether the kernels can work on these tensors: plain ones with memory of their own, all of one shape."""
+    fit = all(
+        type(t) in (Tensor, nn.Parameter)
+        and t.dtype == torch.float32
+        and t.device.type == "cpu"
+        and t.is_contiguous()
+        and t.shape == tensors[0].shape
+        for t in tensors
+    )
     return fit and library() is not None
 
 
