@@ -15,6 +15,8 @@ from vbdrop.compress.format import FileFormatError
 from vbdrop.compress.gaps import Positions
 from vbdrop.compress.plan import VERSION, Plan, Program
 
+_PROGRAM = {"nodes", "buffers", "removed"}
+
 Lists = dict[tuple[int, ...], int]
 """The different lists of indices of a plan -> their numbers, in order of their first use."""
 
@@ -60,7 +62,7 @@ def lengthen(data: Any, lists: list[Positions], tensors: Mapping[str, Tensor]) -
     """
     try:
         program = None
-        if "nodes" in data:
+        if _PROGRAM & data.keys():
             entries = data.get("buffers", {}).items()
             buffers = {name: _long_buffer(name, entry, lists, tensors) for name, entry in entries}
             program = vars(Program(_long_nodes(data["nodes"]), buffers, data.get("removed", [])))
@@ -134,6 +136,8 @@ def _short_nodes(nodes: list[dict[str, Any]]) -> list[list[Any]]:
 
 def _long_nodes(nodes: list[list[Any]]) -> list[dict[str, Any]]:
     names = [node[0] for node in nodes]
+    if [node[1] for node in nodes].index("output") != len(nodes) - 1:
+        raise ValueError("a program must end with its output")
 
     def lengthened(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
         if isinstance(value, list):

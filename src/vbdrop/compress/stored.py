@@ -36,7 +36,7 @@ def to_stored(
     Example:
         >>> tensors, _ = to_stored({"weight": torch.eye(100)})
         >>> {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        {'weight': (100,), 'weight:at': (89,)}
+        {'weight': (100,), 'weight:at': (101,)}
     """
     tensors: dict[str, Tensor] = {}
     first: dict[tuple[object, ...], str] = {}

@@ -28,6 +28,7 @@ class KingmaCNN(nn.Module):
 
     def __init__(self, scale: float = 1.0, *, classes: int = 10) -> None:
         super().__init__()
+        self.arguments = {"scale": scale, "classes": classes}
         first, second, units = (scaled(width, "scale", scale) for width in (32, 64, 128))
         self.conv1 = nn.Conv2d(3, first, kernel_size=3, stride=2)
         self.conv2 = nn.Conv2d(first, second, kernel_size=3, stride=2)

@@ -44,6 +44,7 @@ class LeNet5(nn.Module):
 
     def __init__(self, *, classes: int = 10) -> None:
         super().__init__()
+        self.arguments = {"classes": classes}
         self.conv1 = nn.Conv2d(1, 20, kernel_size=5)
         self.conv2 = nn.Conv2d(20, 50, kernel_size=5)
         self.fc1 = nn.Linear(800, 500)

@@ -25,6 +25,7 @@ class MLP(nn.Module):
 
     def __init__(self, hidden: Sequence[int], *, inputs: int = 784, classes: int = 10) -> None:
         super().__init__()
+        self.arguments = {"hidden": list(hidden), "inputs": inputs, "classes": classes}
         widths = [checked("inputs", inputs), *(checked("hidden", width) for width in hidden)]
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
         self.output = nn.Linear(widths[-1], checked("classes", classes))

@@ -7,7 +7,7 @@ from torch import nn
 
 from vbdrop.models.kingma_cnn import KingmaCNN
 from vbdrop.models.lenet import LeNet5, lenet_300_100, lenet_500_300
-from vbdrop.models.mlp import mlp
+from vbdrop.models.mlp import MLP, mlp
 from vbdrop.models.vgg import VGG
 
 
@@ -34,6 +34,11 @@ MODELS: dict[str, Architecture] = {
     "kingma-cnn": Architecture(KingmaCNN, (3, 32, 32), "two convolutions, two hidden layers, times `scale` (1)"),
     "vgg": Architecture(VGG, (3, 32, 32), "VGG-like with batch normalisation, times `width` (1)"),
 }
+
+
+CLASSES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (MLP, LeNet5, KingmaCNN, VGG)}
+"""The classes of these networks by name. An instance keeps what it was made with as ``arguments``, so that a file of it
+can say how to make another."""
 
 
 def build(name: str, **arguments: float) -> nn.Module:

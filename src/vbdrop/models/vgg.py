@@ -28,6 +28,7 @@ class VGG(nn.Module):
 
     def __init__(self, width: float = 1.0, *, classes: int = 10) -> None:
         super().__init__()
+        self.arguments = {"width": width, "classes": classes}
         layers: list[nn.Module] = []
         before = 3
         for block in BLOCKS:
