@@ -5,9 +5,10 @@ With :math:`A = (a-\mu)/\sigma`, :math:`B = (b-\mu)/\sigma` and :math:`Z = \Phi(
 
 .. math:: E\theta^k = e^{k\mu + k^2\sigma^2/2}\,\frac{\Phi(B - k\sigma) - \Phi(A - k\sigma)}{Z}.
 
-The factors over- and underflow where their product does not, so all is done with logarithms: ``log_ndtr``, the
-logarithm of :math:`\Phi`, is computed from the scaled complementary error function where it is small. Valid for
-``mu`` and ``log_sigma`` in [-20, 5] in float64; the functions widen their arguments themselves.
+The factors over- and underflow where their product does not. Where the mass is cut off by b, :math:`B < 0`, all is
+divided by the density :math:`\phi(B)`, which leaves scaled complementary error functions, ``erfcx``; elsewhere the
+logarithm of :math:`\Phi` is used. The functions widen their arguments to float64 and bound them by `MU_LIMITS` and
+`LOG_SIGMA_LIMITS`; there the relative error of the mean is below 1e-9 and the absolute error of the KL below 1e-5.
 """
 
 import math
@@ -18,41 +19,57 @@ from torch import Tensor
 LOW, HIGH = -20.0, 0.0
 """The bounds a and b of the logarithm."""
 
-LIMITS = (-20.0, 5.0)
-"""The range of ``mu`` and of ``log_sigma``."""
+MU_LIMITS = (-20.0, 5.0)
+"""The range of ``mu``."""
+
+LOG_SIGMA_LIMITS = (-10.0, 5.0)
+"""The range of ``log_sigma``: at its lower end theta is fixed to four digits."""
 
 EDGE = 1e-5
 """Samples keep this distance from the ends of the cumulative distribution."""
 
 
+def _standard(mu: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean and deviation in float64 and within their limits, and the bounds A and B."""
+    mu, sigma = mu.double().clamp(*MU_LIMITS), log_sigma.double().clamp(*LOG_SIGMA_LIMITS).exp()
+    return mu, sigma, (LOW - mu) / sigma, (HIGH - mu) / sigma
+
+
 def _log_difference(low: Tensor, high: Tensor) -> Tensor:
-    r""":math:`\log(\Phi(high) - \Phi(low))`, for low < high."""
-    # where both are positive, the difference is that of the upper tails, which do not cancel
-    mirrored = low > 0
-    top = torch.special.log_ndtr(torch.where(mirrored, -low, high))
-    bottom = torch.special.log_ndtr(torch.where(mirrored, -high, low))
+    r""":math:`\log(\Phi(high) - \Phi(low))`, for low < high and low <= 0."""
+    top, bottom = torch.special.log_ndtr(high), torch.special.log_ndtr(low)
     difference: Tensor = top + torch.log(-torch.expm1(bottom - top))
     return difference
 
 
-def _standard(mu: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean and deviation in float64 and within their limits, and the bounds A and B."""
-    mu, sigma = mu.double().clamp(*LIMITS), log_sigma.double().clamp(*LIMITS).exp()
-    return mu, sigma, (LOW - mu) / sigma, (HIGH - mu) / sigma
+def _moved_below(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds, moved down together where B > 0: a branch that is not taken must be finite too, for its gradient."""
+    cut = high.clamp_max(0.0)
+    return low - (high - cut), cut
+
+
+def _over_density(low: Tensor, high: Tensor, sigma: Tensor, order: int) -> Tensor:
+    r""":math:`\sqrt{2/\pi}\,e^{k\mu+k^2\sigma^2/2}(\Phi(B-k\sigma)-\Phi(A-k\sigma))/\phi(B)`, for B <= 0."""
+    at_high = torch.special.erfcx((order * sigma - high) * math.sqrt(0.5)) * math.exp(order * HIGH)
+    at_low = torch.special.erfcx((order * sigma - low) * math.sqrt(0.5))
+    difference: Tensor = at_high - at_low * torch.exp(order * LOW + 0.5 * (high - low) * (high + low))
+    return difference
 
 
 def log_moment(mu: Tensor, log_sigma: Tensor, order: int) -> Tensor:
     r""":math:`\log E\theta^k` for k = ``order``.
 
     Example:
-        >>> narrow = torch.tensor(-12.0)  # nearly all mass at exp(-1)
+        >>> narrow = torch.tensor(-9.0)  # nearly all mass at exp(-1)
         >>> round(log_moment(torch.tensor(-1.0), narrow, 1).item(), 6)
         -1.0
     """
     mu, sigma, low, high = _standard(mu, log_sigma)
+    bounds = _moved_below(low, high)
+    ratio = _over_density(*bounds, sigma, order) / _over_density(*bounds, sigma, 0)
     shift = order * sigma
     inside = _log_difference(low - shift, high - shift) - _log_difference(low, high)
-    return order * mu + 0.5 * shift.square() + inside
+    return torch.where(high < 0, ratio.log(), order * mu + 0.5 * shift.square() + inside)
 
 
 def mean(mu: Tensor, log_sigma: Tensor) -> Tensor:
@@ -86,10 +103,17 @@ def kl(mu: Tensor, log_sigma: Tensor) -> Tensor:
         0.0
     """
     mu, sigma, low, high = _standard(mu, log_sigma)
+    # B < 0: with h = phi(B) / Z, the terms of Z and of B are B**2 / 2 + log h + B * h / 2
+    start, cut = _moved_below(low, high)
+    hazard = math.sqrt(2 / math.pi) / _over_density(start, cut, sigma, 0)
+    edge = start * hazard * torch.exp(0.5 * (cut - start) * (cut + start))
+    behind = hazard.log() + 0.5 * (cut * (cut + hazard) - edge)
+    # B >= 0
     log_z = _log_difference(low, high)
     log_phi_low, log_phi_high = (-0.5 * (x.square() + math.log(2 * math.pi)) for x in (low, high))
     edges = low * torch.exp(log_phi_low - log_z) - high * torch.exp(log_phi_high - log_z)
-    return math.log(HIGH - LOW) - sigma.log() - 0.5 * math.log(2 * math.pi * math.e) - log_z - 0.5 * edges
+    within = -0.5 * math.log(2 * math.pi) - log_z - 0.5 * edges
+    return math.log(HIGH - LOW) - sigma.log() - 0.5 + torch.where(high < 0, behind, within)
 
 
 def sample(mu: Tensor, log_sigma: Tensor, uniform: Tensor) -> Tensor:
