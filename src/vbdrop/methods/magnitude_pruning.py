@@ -7,11 +7,11 @@ Pruning and retraining are repeated, a pruned weight never comes back.
 Published: LeNet-300-100 1.64 -> 1.59 %, 12 times fewer weights (8, 9, 26 % remain); LeNet-5 0.80 -> 0.77 %, 12 times
 (66, 12, 8, 19 % remain).
 
-Deviations: within one run, whose first share ``pretrain`` is the training, followed by ``rounds`` equal parts that
-each start with a pruning. s is taken over the weights that are left. One quality parameter for all layers. The number
-of rounds is not published for the LeNets. The protocol's Adam, with its schedule going on, where the paper used SGD:
-its steps are taken to a tenth after the fact, which for Adam is the learning rate over ten exactly. L2 in the loss,
-biases kept.
+Deviations: within one run, whose first share ``pretrain`` is the training, followed by ``rounds`` prunings at equal
+distances, the last with twice the time to retrain. s is taken over the weights that are left. One quality parameter
+for all layers. The number of rounds is not published for the LeNets. The protocol's Adam, with its schedule going on,
+where the paper used SGD: the optimizer's steps are shortened to a tenth after the fact, which for Adam is the same as
+a tenth of the learning rate. L2 in the loss, biases kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ class MagnitudePruning(Method):
         for parameter, before in _with_before(model):
             before.lerp_(parameter, factor)
             parameter.copy_(before)
-        length = (1 - self.pretrain) / self.rounds
+        length = (1 - self.pretrain) / (self.rounds + 1)
         if any(starts_next(self.pretrain + index * length, step) for index in range(self.rounds)):
             for _, layer in weight_layers(model):
                 prune_(layer, self.quality)
