@@ -1,0 +1,23 @@
+"""The warm-up is in shares of the run, and the KL is divided by the number of examples."""
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.methods.losses import cross_entropy, variational_loss
+from vbdrop.train.method import Batch, Step
+
+BATCH = Batch(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(0.0, 0.0), (9.9, 0.0), (15.0, 0.5), (20.0, 1.0), (39.0, 1.0)])
+def test_the_kl_comes_in_over_a_share_of_the_run(epoch, share):
+    model = nn.Linear(4, 2)
+    vbdrop.convert_(model, vbdrop.Weights())
+    step = Step(index=0, steps=400, epoch=epoch, epochs=40, n_train=50)
+    torch.manual_seed(1)
+    loss = variational_loss(model, BATCH, step, weight=3.0, hold=0.25, ramp=0.25)
+    torch.manual_seed(1)
+    expected = cross_entropy(model, BATCH) + share * 3.0 * vbdrop.kl(model) / 50
+    torch.testing.assert_close(loss, expected)

@@ -1,0 +1,21 @@
+"""VBD on weights has the paper's penalty, and its knob moves the operating point."""
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.methods import VBDWeights
+from vbdrop.train.sparsity import sparsity
+
+
+def test_the_penalty_is_that_of_the_paper():
+    model = VBDWeights().build(nn.Linear(5, 3))
+    (entry,) = model.variational()
+    alpha = entry.log_alpha_full().double().exp()
+    assert vbdrop.kl(model).item() == pytest.approx((0.5 * torch.log(1 + 1 / alpha)).sum().item(), rel=1e-5)
+
+
+def test_more_penalty_is_sparser(task):
+    low, high = (sparsity(m.finish(task.fit(m, epochs=6))).ratio for m in (VBDWeights(kl_weight=w) for w in (0.3, 3.0)))
+    assert high > 1.5 * low
