@@ -47,6 +47,15 @@ def test_each_weight_alone_has_its_kl_to_float32_accuracy():
         assert abs(ours.item() - exact.item()) <= 1e-6 * exact.item()
 
 
+@pytest.mark.parametrize("log_alpha", [-5.0, -2.0, 0.3, 3.0])
+def test_a_long_sum_of_equal_terms_is_as_accurate_as_one(log_alpha):
+    """Where every rounding goes the same way, a float32 sum of thousands would be off by several 1e-6."""
+    n = 266_001
+    ours = native.hierarchical_kl(torch.ones(n), torch.full((n,), log_alpha)).item()
+    rate = torch.tensor(log_alpha).double()  # as rounded to float32
+    assert ours == pytest.approx(n * 0.5 * torch.nn.functional.softplus(-rate).item(), rel=1e-6)
+
+
 def test_the_posterior_is_exponential_and_mask():
     theta, log_sigma2 = tensors(-30, 10)
     weight, sigma2 = native.posterior(theta, log_sigma2, limit=20.0)

@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BLOCK 4096 /* elements a thread takes at a time, and the length of a float32 partial sum's run of lanes */
+#define BLOCK 4096 /* elements a thread takes at a time */
+#define RUN 256    /* elements that are summed in float32 before they join the sum in double */
 
 static inline float from_bits(int32_t bits) {
     float value;
@@ -116,8 +117,8 @@ double vbdrop_kl(const float *theta, const float *log_sigma2, int64_t n, int thr
     double total = 0.0;
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : total)
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        const int64_t end = at_most(start + BLOCK, n);
+    for (int64_t start = 0; start < n; start += RUN) {
+        const int64_t end = at_most(start + RUN, n);
         float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = start; i < end; i++) {
