@@ -11,6 +11,7 @@ from vbdrop.experiments.runner import Runner, Summary, Watcher
 from vbdrop.experiments.selection import choose, settings
 from vbdrop.experiments.sheets import layout, markdown
 from vbdrop.experiments.tables import Figures, Stat, Table, TableCell, table
+from vbdrop.experiments.weights import trained_model
 
 __all__ = [
     "PROTOCOLS",
@@ -46,5 +47,6 @@ __all__ = [
     "resolve",
     "settings",
     "table",
+    "trained_model",
     "units",
 ]

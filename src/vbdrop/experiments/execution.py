@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from vbdrop.convert import rates
@@ -18,7 +17,8 @@ from vbdrop.experiments.config import Config
 from vbdrop.experiments.counts import count, units
 from vbdrop.experiments.environment import environment, now
 from vbdrop.experiments.inputs import examples
-from vbdrop.experiments.records import ENVIRONMENT, RESULT, WEIGHTS, Record, record_of
+from vbdrop.experiments.records import ENVIRONMENT, RESULT, Record, record_of
+from vbdrop.experiments.weights import save_weights
 from vbdrop.models import build
 from vbdrop.objective import noisy_tensors
 from vbdrop.train import DivergedError, Epoch, RecordError, Report, Trained, checkpoint, fit
@@ -99,21 +99,8 @@ def _made(
     except DivergedError as error:
         return _head(config, "diverged") | {"diverged_in_epoch": error.epoch}
     if keep_weights:
-        save_weights(trained.model, record.folder / WEIGHTS)
+        save_weights(trained.model, record.folder)
     return _figures(config, trained)
-
-
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Save a model's ``state_dict`` as safetensors.
-
-    Example:
-        >>> import tempfile
-        >>> save_weights(nn.Linear(2, 2), Path(tempfile.mkdtemp()) / "weights.safetensors")
-    """
-    tensors = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
-    temporary = path.with_name(f".{path.name}")
-    save_file(tensors, temporary)
-    temporary.replace(path)
 
 
 def _head(config: Config, outcome: str) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _compression(table: Table, column: Column) -> Sheet:
         row = [cell.row.title, _error(cell), NONE, layers, NONE, ratio, NONE, n]
         if cell.paper is not None:
             row[2] = f"{cell.paper.error:.2f}"
-            row[4] = _percents(cell.paper.sparsity) if by_weights else _units(cell.paper.units)
+            row[4] = _percents(cell.paper.sparsity, "g") if by_weights else _units(cell.paper.units)
             row[6] = NONE if cell.paper.ratio is None else f"{cell.paper.ratio:g}x"
         rows.append(tuple(row))
         ours.append(cell.row.ours)
@@ -183,8 +183,8 @@ def _times(ratio: Stat) -> str:
     return f"{ratio.mean:.{digits}f}" + ("x" if ratio.sd is None else f" ± {ratio.sd:.{digits}f}x")
 
 
-def _percents(layers: Sequence[float] | None) -> str:
-    return NONE if layers is None else "-".join(f"{share:.1f}" for share in layers)
+def _percents(layers: Sequence[float] | None, form: str = ".1f") -> str:
+    return NONE if layers is None else "-".join(f"{share:{form}}" for share in layers)
 
 
 def _units(layers: Sequence[float] | None) -> str:

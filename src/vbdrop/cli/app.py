@@ -1,0 +1,68 @@
+"""The program ``vbdrop``: runs a verb, and says what went wrong in one line.
+
+Exit codes: 0 for success, 1 if something failed, 2 if the command line was wrong, 130 if it was stopped with Ctrl-C.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+FAILED, STOPPED = 1, 130
+
+
+class MissingExtraError(Exception):
+    """A package that only the command line needs is not installed.
+
+    Example:
+        >>> raise MissingExtraError("pip install 'vbdrop[cli]'")
+        Traceback (most recent call last):
+        vbdrop.cli.app.MissingExtraError: pip install 'vbdrop[cli]'
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    Args:
+        arguments: Those of the process by default.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        code = _run([argument for argument in given if argument != "--debug"] or ["--help"])
+    except KeyboardInterrupt:
+        code = STOPPED
+    except Exception as error:
+        if debug:
+            raise
+        code = getattr(error, "exit_code", FAILED)
+        print(_line(error), file=sys.stderr)
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        from vbdrop.cli.verbs import group
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        raise MissingExtraError("the command line needs typer and rich: pip install 'vbdrop[cli]'") from error
+    result = group().main(arguments, prog_name="vbdrop", standalone_mode=False)
+    return result if isinstance(result, int) else 0
+
+
+def _line(error: Exception) -> str:
+    """What happened, in one line; a mistake on the command line also says where help is."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "vbdrop"
+    formatted = getattr(error, "format_message", None)
+    if formatted is not None:
+        return f"{command}: {_one_line(formatted())} (try {command} --help)"
+    text = _one_line(str(error))
+    if not isinstance(error, ValueError | OSError) and not type(error).__module__.startswith("vbdrop."):
+        text = f"{type(error).__name__}: {text}".rstrip(": ") + " (--debug shows where)"
+    return f"{command}: {text}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,97 @@
+"""What the verbs share: where they write, how they read settings, and how a mistake on the command line is said."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def out() -> Console:
+    """Return the console for results.
+
+    Example:
+        >>> out().stderr
+        False
+    """
+    return Console(highlight=False)
+
+
+def err() -> Console:
+    """Return the console for progress and remarks, so that results can be redirected.
+
+    Example:
+        >>> err().stderr
+        True
+    """
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON, and nothing else.
+
+    Example:
+        >>> print_json({"error": 1.5})
+        {
+          "error": 1.5
+        }
+    """
+    print(json.dumps(value, indent=2))
+
+
+def grid(
+    header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: int = 1, title: str | None = None
+) -> Table:
+    """Lay out rows of text: the first columns to the left, numbers to the right.
+
+    Example:
+        >>> grid(("layer", "weights"), [("fc1", "235,200")]).row_count
+        1
+    """
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for index, name in enumerate(header):
+        words = index < left
+        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=index == 0 or not words)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Say a wrong value as a mistake on the command line.
+
+    Example:
+        >>> with usage():
+        ...     raise ValueError("`epochs` must be an int >= 1; got 0.")
+        Traceback (most recent call last):
+        typer...BadParameter: `epochs` must be an int >= 1; got 0.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read settings from the command line: ``name=value``, each value a number, true, false or a word.
+
+    Example:
+        >>> settings(["kl_weight=0.5", "per=unit", "rounds=3"])
+        {'kl_weight': 0.5, 'per': 'unit', 'rounds': 3}
+    """
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"a setting must be name=value; got {pair!r}.")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -1,0 +1,85 @@
+"""``vbdrop methods``: every method, its paper and its settings."""
+
+import dataclasses
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from vbdrop.cli.console import grid, out, print_json, usage
+from vbdrop.cli.options import AsJson, verb
+from vbdrop.methods import METHODS, method_named
+from vbdrop.train import Method
+
+app = verb()
+
+FAMILIES = {
+    "regulariser": "For a lower error",
+    "weights": "For fewer weights",
+    "structured": "For fewer units",
+}
+
+
+@app.command()
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One method alone, with its paper.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods, their papers and their settings.
+
+    The setting that is shown is the one that the tables choose on validation data, with the values that they try.
+    """
+    if name is not None:
+        with usage():
+            chosen = method_named(name)
+        _one(chosen, as_json)
+    elif as_json:
+        print_json([_as_dict(method) for method in METHODS.values()])
+    else:
+        _all()
+
+
+def _all() -> None:
+    console = out()
+    for family, title in FAMILIES.items():
+        rows = [
+            (Text(method.name, style="bold"), method.title, method.paper, _knobs(method))
+            for method in METHODS.values()
+            if method.family == family
+        ]
+        console.print(grid(("method", "in the tables", "paper", "chosen on validation"), rows, left=4, title=title))
+    console.print("vbdrop methods NAME says more about one of them.", style="dim")
+
+
+def _knobs(method: type[Method]) -> str:
+    return "; ".join(f"{name} {' '.join(f'{value:g}' for value in values)}" for name, values in method.knobs.items())
+
+
+def _one(method: type[Method], as_json: bool) -> None:
+    if as_json:
+        print_json(_as_dict(method))
+        return
+    console = out()
+    console.print(Text.assemble((method.name, "bold"), f"  {method.title}. {method.paper}"))
+    console.print(Text((sys.modules[method.__module__].__doc__ or "").strip()))
+    rows = [
+        (field.name, str(field.default), " ".join(map(str, method.knobs.get(field.name, ()))))
+        for field in dataclasses.fields(method)
+    ]
+    if rows:
+        console.print(grid(("setting", "default", "tried on validation"), rows))
+
+
+def _as_dict(method: type[Method]) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "title": method.title,
+        "paper": method.paper,
+        "family": method.family,
+        "version": method.version,
+        "settings": {field.name: field.default for field in dataclasses.fields(method)},
+        "knobs": {name: list(values) for name, values in method.knobs.items()},
+    }

@@ -1,0 +1,193 @@
+"""``vbdrop train``: one run, with its record."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from vbdrop.cli.app import STOPPED
+from vbdrop.cli.console import err, grid, out, print_json, settings, usage
+from vbdrop.cli.options import AsJson, Batch, DataDir, Model, ModelArg, Threads, verb
+from vbdrop.data import DATASETS, NORMALISATIONS
+from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
+from vbdrop.experiments.config import from_dict
+from vbdrop.experiments.inputs import facts
+from vbdrop.methods import METHODS
+from vbdrop.train import SCHEDULES, Budget, RecordError
+from vbdrop.train.files import read_json
+from vbdrop.train.progress import reporting
+
+app = verb()
+
+
+EXAMPLES = """\b
+vbdrop train vbd-weights                    LeNet-300-100 on digits that come with the package
+vbdrop train vbd-weights --data mnist --epochs 100 --set kl_weight=2
+vbdrop train vbd-gates --model lenet-5      fewer units instead of fewer weights
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def train(
+    method: Annotated[
+        str | None, typer.Argument(metavar="METHOD", help="One of those that vbdrop methods lists.", show_default=False)
+    ] = None,
+    model: Model = "lenet-300-100",
+    model_arg: ModelArg = None,
+    data: Annotated[str, typer.Option(metavar="NAME", help=f"The data set: {', '.join(DATASETS)}.")] = "digits",
+    data_dir: DataDir = None,
+    hyper: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the method, such as kl_weight=2; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option(metavar="N", help="How many times the training data are seen.")] = 50,
+    batch: Batch = 100,
+    lr: Annotated[float, typer.Option(metavar="RATE", help="Adam's learning rate.")] = 1e-3,
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help=f"How the rate goes down: {', '.join(SCHEDULES)}.")
+    ] = "late-linear",
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights, noise and the order of examples.")] = 0,
+    normalise: Annotated[
+        str, typer.Option(metavar="NAME", help=f"How pixels become inputs: {', '.join(NORMALISATIONS)}.")
+    ] = "unit",
+    valid: Annotated[
+        int, typer.Option(metavar="N", help="Hold out so many training examples, and evaluate on them.")
+    ] = 0,
+    examples: Annotated[
+        int | None, typer.Option(metavar="N", help="Train on the first so many examples only.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Make the run of this config.json instead; no METHOD then.", show_default=False
+        ),
+    ] = None,
+    records: Annotated[Path, typer.Option(metavar="DIR", help="Where the run gets its own folder.")] = Path("runs"),
+    threads: Threads = 1,
+    weights: Annotated[bool, typer.Option(help="Keep the trained weights, for vbdrop compress.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network with one of the methods, and keep a record of it.
+
+    Stopped or killed, the same command goes on where it was and ends with the same figures.
+    """
+    if config is not None and method is None:
+        run = _recorded(config)
+    elif method is None or config is not None:
+        raise typer.BadParameter(f"give a METHOD, one of {', '.join(METHODS)}, or --config.")
+    else:
+        with usage():
+            chosen = make_method(method, settings(hyper or []))
+            budget = Budget(epochs=epochs, batch=batch, lr=lr, schedule=schedule, seed=seed)
+            if data not in DATASETS:
+                raise ValueError(f"`data` must be one of {', '.join(DATASETS)}; got {data!r}.")
+            if normalise not in NORMALISATIONS:
+                raise ValueError(f"`normalise` must be one of {', '.join(NORMALISATIONS)}; got {normalise!r}.")
+            run = resolve(
+                chosen,
+                model=model,
+                model_args=settings(model_arg or []),
+                data=data,
+                checksum=facts(data, data_dir).checksum,
+                normalise=normalise,
+                n_valid=valid,
+                n_train=examples,
+                budget=budget,
+            )
+    torch.set_num_threads(threads)
+    record = _make(run, records, data_dir, weights)
+    if as_json:
+        print_json(record.result)
+    else:
+        out().print(report(record))
+    if record.result["outcome"] != "finished":
+        raise typer.Exit(1)
+
+
+def _recorded(path: Path) -> Config:
+    try:
+        return from_dict(read_json(path))
+    except RecordError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _make(run: Config, records: Path, data_dir: Path | None, weights: bool) -> Record:
+    console = err()
+    record = record_of(run, records)
+    if record.finished:
+        console.print(f"{record.folder} has ended before; here is its result.", style="dim")
+        return record
+    title = f"{METHODS[run.method].title} · {run.model} · {run.data}"
+    try:
+        with reporting(title, console) as show:
+            return execute(run, records, data_dir=data_dir, report=show, keep_weights=weights)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. The same command goes on with {record.folder}.")
+        raise typer.Exit(STOPPED) from None
+
+
+def report(record: Record) -> Group:
+    """Show what a run ended with.
+
+    Args:
+        record: The record of a run that has ended.
+    """
+    result = record.result
+    if result["outcome"] != "finished":
+        return Group(Text(f"The loss became infinite in epoch {result['diverged_in_epoch']}.", style="red"))
+    where = "validation" if result["evaluated_on"] == "validation" else "test"
+    facts_shown = [
+        (f"{where} error", f"{result['error']:.2f} %  ({result['wrong']:,} of {result['examples']:,} wrong)"),
+        ("log likelihood", f"{-result['nll']:.4f} nats an example"),
+        ("calibration error", f"{100 * result['ece']:.2f} %"),
+        ("weights", _weights(result)),
+    ]
+    width = max(len(name) for name, _ in facts_shown)
+    head = Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), said) for name, said in facts_shown)
+    tail = Text(f"The record is in {record.folder}", style="dim")
+    return Group(head, grid(_HEADER, _layers(result)), tail)
+
+
+_HEADER = ("layer", "weights", "not zero", "zeros %", "inputs left", "outputs left", "dropout rate")
+
+
+def _weights(result: dict[str, Any]) -> str:
+    kept, weights = result["nonzero"], result["weights"]
+    if kept == weights:
+        return f"{weights:,}, none of them zero"
+    return f"{kept:,} of {weights:,} are not zero" + (f", {result['ratio']:.1f} times fewer" if kept else "")
+
+
+def _layers(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    rates = result["rates"] or {}
+    rows: list[tuple[str, ...]] = []
+    for layer in result["layers"]:
+        rate = rates.get(layer["name"]) or rates.get(f"{layer['name']}.gate")
+        alive = [
+            "?" if layer[f"{side}_alive"] is None else f"{layer[f'{side}_alive']:,}" for side in ("inputs", "outputs")
+        ]
+        rows.append(
+            (
+                layer["name"],
+                f"{layer['weights']:,}",
+                f"{layer['nonzero']:,}",
+                f"{100 * (1 - layer['nonzero'] / layer['weights']):.1f}",
+                _left(layer, "inputs"),
+                _left(layer, "outputs"),
+                "–" if rate is None else f"{rate['p']:.3f}",
+            )
+        )
+    return rows
+
+
+def _left(layer: dict[str, Any], side: str) -> str:
+    alive = layer[f"{side}_alive"]
+    return f"{'?' if alive is None else alive} of {layer[side]}"

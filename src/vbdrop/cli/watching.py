@@ -1,0 +1,131 @@
+"""How many runs look while they run: bars in a terminal, a line a run elsewhere."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import TaskID
+from rich.text import Text
+
+from vbdrop.experiments import Config
+from vbdrop.methods import METHODS
+from vbdrop.train.progress import bars
+
+SIZES = ("units", "scale", "width")
+"""The arguments that say how large a network is."""
+
+
+def title(config: Config) -> str:
+    """Name a run in a few words: method, setting, network and what it is for.
+
+    Example:
+        >>> from vbdrop.experiments import make_method, resolve
+        >>> from vbdrop.train import Budget
+        >>> method = make_method("vbd-weights", {"kl_weight": 2.0})
+        >>> title(resolve(method, model="mlp", model_args={"units": 100}, data="mnist", checksum="", budget=Budget()))
+        'vbd-weights kl_weight=2 on mlp(100), seed 0'
+    """
+    knobs = "".join(f" {name}={config.hyper[name]:g}" for name in METHODS[config.method].knobs)
+    purpose = "validation" if config.n_valid else f"seed {config.budget.seed}"
+    return f"{config.method}{knobs} on {network(config)}, {purpose}"
+
+
+def network(config: Config) -> str:
+    """Name a network with its size, if it comes in several.
+
+    Example:
+        >>> from vbdrop.experiments import make_method, resolve
+        >>> from vbdrop.train import Budget
+        >>> network(resolve(make_method("plain", {}), model="lenet-5", data="mnist", checksum="", budget=Budget()))
+        'lenet-5'
+    """
+    size = next((f"({config.model_args[name]:g})" for name in SIZES if name in config.model_args), "")
+    return config.model + size
+
+
+class Lines:
+    """Prints a line when a run ends.
+
+    Args:
+        console: Where.
+        count: How many runs there are.
+    """
+
+    def __init__(self, console: Console, count: int) -> None:
+        self.console = console
+        self.count = count
+        self.done = 0
+        self.said: dict[str, str] = {}
+
+    def started(self, config: Config) -> None:
+        """Do nothing: a run is worth a line when it ends."""
+
+    def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
+        """Remember what there is to say."""
+        self.said[config.id] = said
+
+    def ended(self, config: Config, error: str | None) -> None:
+        """Say what the run gave, or why it failed; nothing if another process works on it."""
+        if error == "":
+            return
+        self.done += 1
+        said = self.said.pop(config.id, "")
+        result = (said, "bold") if error is None else (f"failed: {error}", "red")
+        line = Text.assemble((f"{self.done}/{self.count}  ", "dim"), f"{title(config)}  ", result)
+        self.console.print(line, soft_wrap=True)
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing has to be put back."""
+
+
+class Bars(Lines):
+    """Shows a bar for each run, and one for all of them that knows what each will cost.
+
+    Args:
+        console: A terminal.
+        costs: The name of a run -> the seconds that it is expected to take.
+    """
+
+    def __init__(self, console: Console, costs: dict[str, float]) -> None:
+        super().__init__(console, len(costs))
+        self.costs = costs
+        self.usual = sum(costs.values()) / max(len(costs), 1)
+        self.progress = bars(console)
+        self.all = self.progress.add_task("all runs", total=sum(costs.values()), said="")
+        self.tasks: dict[str, TaskID] = {}
+        self.counted: dict[str, float] = {}
+
+    def started(self, config: Config) -> None:
+        """Add a bar."""
+        self.tasks[config.id] = self.progress.add_task(title(config), total=None, said="")
+
+    def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
+        """Move the run's bar, and that of all runs."""
+        super().progressed(config, done, steps, said)
+        self.progress.update(self.tasks[config.id], completed=done, total=steps, said=said)
+        self._count(config, done / steps)
+
+    def ended(self, config: Config, error: str | None) -> None:
+        """Take the bar away."""
+        self.progress.remove_task(self.tasks.pop(config.id))
+        if error != "":
+            self._count(config, 1.0)
+        super().ended(config, error)
+
+    def _count(self, config: Config, share: float) -> None:
+        now = share * self.costs.get(config.name, self.usual)
+        self.progress.advance(self.all, now - self.counted.get(config.id, 0.0))
+        self.counted[config.id] = now
+
+    def __enter__(self) -> "Bars":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
