@@ -66,14 +66,14 @@ def outputs(model: nn.Module, inputs: torch.Tensor = INPUTS) -> torch.Tensor:
 
 def saved(path: Path, model: nn.Module, inputs: torch.Tensor = INPUTS, **options):
     small = compress(model, inputs)
-    return small, save(path, small.model, small.plan, **options)
+    return small, small.save(path, **options)
 
 
 @pytest.fixture(scope="module")
 def net():
     """A small residual network, and its file."""
     small = compress(masked(Net()), INPUTS)
-    return small, lambda path: save(path, small.model, small.plan)
+    return small, small.save
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_a_model_with_a_forward_of_its_own_is_rebuilt(path):
 def test_a_network_of_the_papers_loads_without_a_model(path, name, arguments):
     model = masked(build(name, **arguments))
     inputs = torch.rand(2, 3, 32, 32) if name in ("vgg", "kingma-cnn") else torch.rand(2, 1, 28, 28)
-    small, _ = saved(path, model, inputs, arguments=model.arguments)
+    small, _ = saved(path, model, inputs)
     loaded = load(path)
     assert torch.equal(outputs(loaded, inputs), outputs(small.model, inputs))
 
@@ -156,7 +156,7 @@ print(pack.load({str(path)!r})(torch.full((1, 784), 0.5)).double().sum().item())
 
 def test_half_precision_takes_half_the_bytes_and_stays_close(path):
     small, exact = saved(path, masked(build("lenet-5")), torch.rand(2, 1, 28, 28))
-    half = save(path, small.model, small.plan, dtype="float16")
+    half = small.save(path, dtype="float16")
     inputs = torch.rand(4, 1, 28, 28)
     loaded = load(path, model=build("lenet-5"))
     assert half < 0.6 * exact
@@ -184,8 +184,8 @@ def test_a_lenet_with_eighty_times_fewer_weights_is_fifty_five_times_smaller(pat
         mask[:units, :inputs] = live
         with torch.no_grad():
             layer.weight.mul_(mask)
-    small, exact = saved(path, model, torch.rand(2, 784), arguments=model.arguments)
-    half = save(path, small.model, small.plan, dtype="float16", arguments=model.arguments)
+    small, exact = saved(path, model, torch.rand(2, 784))
+    half = small.save(path, dtype="float16")
     dense = 4 * sum(value.numel() for value in build("lenet-300-100").parameters())
     assert dense == 1_066_440
     assert dense / exact >= 55

@@ -2,8 +2,10 @@
 
 from vbdrop.compress.apply import apply
 from vbdrop.compress.compress import Compressed, compress
+from vbdrop.compress.format import FileFormatError
+from vbdrop.compress.pack import load
 from vbdrop.compress.plan import Plan
 from vbdrop.compress.summary import Summary
 from vbdrop.compress.sweep import SweepPoint, sweep
 
-__all__ = ["Compressed", "Plan", "Summary", "SweepPoint", "apply", "compress", "sweep"]
+__all__ = ["Compressed", "FileFormatError", "Plan", "Summary", "SweepPoint", "apply", "compress", "load", "sweep"]

@@ -1,8 +1,10 @@
 """`compress`: from a trained model to a plain, smaller one with the same outputs."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch.utils import _pytree as pytree
 from vbdrop.compress.budget import Budget, threshold_for
 from vbdrop.compress.graph import TraceError, trace
 from vbdrop.compress.masking import masked_copy
+from vbdrop.compress.pack import built_with, save
 from vbdrop.compress.plan import Plan
 from vbdrop.compress.removal import Removal, remove
 from vbdrop.compress.summary import Summary, summarise
@@ -25,17 +28,32 @@ class Compressed:
         plan: What was removed, as data; see `vbdrop.compress.apply`.
         left: What keeps its channels although some of them may not matter, and why.
         threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
+        example_inputs: The inputs that it was compared on, by position.
     """
 
     model: nn.Module
     plan: Plan
     left: dict[str, str]
     threshold: float | None
+    example_inputs: tuple[Any, ...]
     _summary: Summary
+    _arguments: dict[str, Any] | None
 
     def summary(self) -> Summary:
         """The counts before and after, a layer a row; print it."""
         return self._summary
+
+    def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
+        """Write the small model as one safetensors file, for `vbdrop.load`.
+
+        Args:
+            path: Where to write; what is there is replaced at the very end.
+            dtype: What floating-point numbers are stored as; None for exactly as they are.
+
+        Returns:
+            The bytes of the file.
+        """
+        return save(path, self.model, self.plan, dtype=dtype, arguments=self._arguments)
 
 
 def compress(
@@ -105,7 +123,9 @@ def compress(
     else:
         removal = remove(plain, traced, args, kwargs, rewrite=rewrite)
     small, plan, left = removal
-    return Compressed(small, plan, left, threshold, summarise(plain, small.state_dict(), plan, left))
+    summary = summarise(plain, small.state_dict(), plan, left)
+    inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
+    return Compressed(small, plan, left, threshold, inputs, summary, built_with(model))
 
 
 def _arguments(inputs: Any, named: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401

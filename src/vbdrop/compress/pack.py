@@ -84,6 +84,18 @@ def save(
     return _write(Path(path), to_safetensors(tensors, {KEY: text}))
 
 
+def built_with(model: nn.Module) -> dict[str, Any] | None:
+    """What a network of `vbdrop.models` was built with, for `save`; None for any other model.
+
+    Example:
+        >>> from vbdrop.models import LeNet5
+        >>> built_with(LeNet5(classes=3)), built_with(nn.Linear(2, 2))
+        ({'classes': 3}, None)
+    """
+    arguments: dict[str, Any] | None = getattr(model, "arguments", None)
+    return arguments if CLASSES.get(type(model).__name__) is type(model) else None
+
+
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """Rebuild a small model from its file.
 

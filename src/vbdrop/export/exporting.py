@@ -4,28 +4,13 @@ import copy
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from torch import Tensor, nn
 
+from vbdrop.compress import Compressed
 from vbdrop.convert import deterministic_
 from vbdrop.export.agreement import Inputs, verify
 from vbdrop.export.table import FORMATS
-
-
-class HasModel(Protocol):
-    """What `vbdrop.compress` gives: a plain model, and inputs that it takes."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The small model."""
-
-    @property
-    def example_inputs(self) -> Inputs:
-        """Inputs that it takes."""
-
-    def save(self, path: str | Path) -> object:
-        """Write it as one safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class Exported:
         return f"{files}, {self.bytes:,} bytes, {check}"
 
 
-def export(small: HasModel | nn.Module, path: str | Path, example_inputs: Tensor | Inputs | None = None) -> Exported:
+def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tensor | Inputs | None = None) -> Exported:
     """Write a model as ``.onnx``, ``.pt2`` or ``.c``, and check that the file gives what the model gives.
 
     The check runs the real thing: ONNX Runtime, the reloaded program, or the compiled C, on one sample and on a batch.
@@ -102,17 +87,17 @@ def export(small: HasModel | nn.Module, path: str | Path, example_inputs: Tensor
     return Exported(paths, size, run is not None, difference, "" if run is not None else writer.without)
 
 
-def plain_copy(small: HasModel | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:
+def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:
     """A copy of the model, on the CPU, in eval mode and without noise, and inputs for it.
 
     Raises:
         TypeError: Neither a model nor something that has one.
         ValueError: There are no inputs, or the model does not take them.
     """
-    model = small if isinstance(small, nn.Module) else getattr(small, "model", None)
-    if not isinstance(model, nn.Module):
+    if not isinstance(small, nn.Module | Compressed):
         raise TypeError(f"`small` must be a torch.nn.Module or what vbdrop.compress gives; got {type(small).__name__}.")
-    if example_inputs is None and not isinstance(small, nn.Module):
+    model = small.model if isinstance(small, Compressed) else small
+    if example_inputs is None and isinstance(small, Compressed):
         example_inputs = small.example_inputs
     inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs or ())
     if not inputs or not all(isinstance(value, Tensor) for value in inputs):

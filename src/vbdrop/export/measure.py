@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 
+from vbdrop.compress import Compressed
 from vbdrop.export.agreement import Inputs, resized
-from vbdrop.export.exporting import Exported, HasModel, export, plain_copy
+from vbdrop.export.exporting import Exported, export, plain_copy
 from vbdrop.export.latency import interleaved, one_thread
 from vbdrop.export.runtimes import RUNTIMES, Runtime, in_torch
 
@@ -72,7 +73,7 @@ class Measurement:
 
 def measure(
     model: nn.Module,
-    small: HasModel | nn.Module,
+    small: Compressed | nn.Module,
     exports: Sequence[Exported] = (),
     example_inputs: Tensor | Inputs | None = None,
     batches: Sequence[int] = (1, 64),
@@ -139,7 +140,7 @@ def _saved_bytes(model: nn.Module, folder: Path) -> int:
     return path.stat().st_size
 
 
-def _small_bytes(small: HasModel | nn.Module, model: nn.Module, folder: Path) -> int:
+def _small_bytes(small: Compressed | nn.Module, model: nn.Module, folder: Path) -> int:
     if isinstance(small, nn.Module):
         return _saved_bytes(model, folder)
     path = folder / "small.safetensors"
