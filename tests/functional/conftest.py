@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vbdrop.functional import Convolution, MatrixProduct, Product
+from vbdrop.functional import Convolution, MatrixProduct, Product, native
 
 
 class Arguments(NamedTuple):
@@ -69,3 +69,10 @@ def case(request) -> Case:
 def some_case(request) -> Case:
     """One of each kind, for what does not depend on the options."""
     return CASES[request.param]
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def _kernels(request, monkeypatch) -> None:
+    """With the compiled kernels, where there is a compiler, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)

@@ -49,12 +49,14 @@ def test_the_fused_product_is_the_plain_formula_in_float64(case, bias):
     torch.testing.assert_close(fused, plain, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("_kernels")
 def test_the_fused_product_is_the_plain_formula_in_float32(case):
     a = case.arguments(torch.float32)
     fused, plain = (value_and_gradients(f, a, case.product) for f in (noisy_product, reference))
     assert_near(fused, plain, 1e-5)
 
 
+@pytest.mark.usefixtures("_kernels")
 def test_the_plain_formula_by_hand():
     """Two weights on two inputs: 2 * 3 + 1 * -1 + 0.5 = 5.5, and a variance of 4 * 0.25 + 1 * 3 = 4."""
     x, weight, sigma2 = torch.tensor([[2.0, 1.0]]), torch.tensor([[3.0, -1.0]]), torch.tensor([[0.25, 3.0]])
@@ -72,6 +74,7 @@ def test_the_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(lambda *t: noisy_product(*t, MatrixProduct(), noise), leaves)
 
 
+@pytest.mark.usefixtures("_kernels")
 def test_sampling_the_output_has_the_moments_of_sampling_the_weights():
     """Eq. 3: 40,000 draws of the weights against as many of the output, at 5 standard errors."""
     n, x = 40_000, torch.randn(1, 4)
@@ -88,6 +91,7 @@ def test_sampling_the_output_has_the_moments_of_sampling_the_weights():
     assert ((by_output.var(0) - variance).abs() < 5 * error_of_variance).all()
 
 
+@pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("function", [reference, noisy_product])
 def test_every_output_has_noise_of_its_own(function):
     """20,000 pairs of two examples and two outputs: correlations below 5 / sqrt(n)."""
@@ -98,6 +102,7 @@ def test_every_output_has_noise_of_its_own(function):
     assert correlations.abs().max() < 5 / math.sqrt(n)
 
 
+@pytest.mark.usefixtures("_kernels")
 def test_an_input_of_zeros_gives_the_bias_and_finite_gradients(case):
     a = case.arguments(torch.float32)
     a.x.data.zero_()
@@ -114,6 +119,7 @@ def test_the_naive_root_has_no_gradient_at_zero():
     assert sigma2.grad.isnan().any()
 
 
+@pytest.mark.usefixtures("_kernels")
 def test_a_deviation_below_the_floor_has_no_gradient_in_either_form():
     """The gradient of a root grows without bound towards zero; what no noise reaches must not swamp its neighbours."""
     x = torch.tensor([[1e-3], [1.0]])
@@ -196,8 +202,9 @@ def test_no_gradient_is_computed_that_nobody_needs(some_case, needed, asked):
         assert recorder.asked == asked
 
 
-def test_the_backward_keeps_the_arguments_and_one_tensor_of_the_outputs_size(some_case):
-    a, kept = some_case.arguments(), []
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_backward_keeps_the_arguments_and_one_tensor_of_the_outputs_size(some_case, dtype):
+    a, kept = some_case.arguments(dtype), []
     sigma2 = a.log_sigma2.detach().exp().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         out = noisy_product(a.x, a.theta, sigma2, a.bias, some_case.product)
@@ -205,8 +212,9 @@ def test_the_backward_keeps_the_arguments_and_one_tensor_of_the_outputs_size(som
     assert [t.shape for t in new] == [out.shape]
 
 
-def test_the_given_noise_and_the_arguments_are_left_alone(some_case):
-    a = some_case.arguments()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_given_noise_and_the_arguments_are_left_alone(some_case, dtype):
+    a = some_case.arguments(dtype)
     before = [tensor.detach().clone() for tensor in a]
     value_and_gradients(noisy_product, a, some_case.product)
     assert all(torch.equal(now, then) for now, then in zip(a, before, strict=True))
