@@ -333,7 +333,8 @@ def test_training_compiles_without_a_break(plain, randomised, modes, x):
     torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
 
 
-def test_eval_exports(plain, randomised, modes, x):
+def test_eval_exports_for_any_batch(plain, randomised, modes, x):
     layer = randomised(plain, *modes).eval()
-    exported = torch.export.export(layer, (x,)).module()
-    torch.testing.assert_close(exported(x), layer(x))
+    exported = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    for batch in (x, torch.cat([x, x])):
+        torch.testing.assert_close(exported(batch), layer(batch))
