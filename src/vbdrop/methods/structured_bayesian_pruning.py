@@ -72,7 +72,7 @@ class LogNormalGate(nn.Module):
         factor = self.values()
         if self.training:
             leading = x.shape[: x.dim() + self.axis + 1]
-            uniform = torch.rand(leading, dtype=torch.float64, device=x.device)
+            uniform = torch.rand(leading, device=x.device)
             factor = truncated_log_normal.sample(self.mu, self.log_sigma, uniform)
         return x * factor.to(x.dtype).view(*factor.shape, *[1] * (-self.axis - 1))
 
