@@ -23,7 +23,7 @@ def test_a_program_answers(tmp_path):
     model = nn.Linear(4, 2)
     exported = export(model, tmp_path / "net.pt2", torch.randn(2, 4))
     inputs = (torch.randn(5, 4),)
-    (answer,) = in_program(exported.path)([inputs])(0)
+    answer = in_program(exported.path)([inputs])(0)
     torch.testing.assert_close(answer, model(*inputs))
 
 

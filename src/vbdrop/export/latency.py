@@ -10,13 +10,14 @@ Case = Callable[[int], object]
 """What is timed; it gets the number of the call, so that it can go through several inputs."""
 
 
-def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 2e-3) -> dict[str, list[float]]:
+def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5e-4) -> dict[str, list[float]]:
     """Seconds a call for each case, a figure a round.
 
     Args:
         cases: Name -> what to time.
         rounds: How often all the cases are gone through, after one round that does not count.
-        round_seconds: How long one figure is taken at least; quick calls are repeated.
+        round_seconds: How long one figure is taken at least; quick calls are repeated. Shorter than the time slices of
+            the system, so that other programs disturb few figures and the median none.
 
     Returns:
         Name -> seconds a call, one entry a round.

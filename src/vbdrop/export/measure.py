@@ -77,7 +77,7 @@ def measure(
     exports: Sequence[Exported] = (),
     example_inputs: Tensor | Inputs | None = None,
     batches: Sequence[int] = (1, 64),
-    rounds: int = 30,
+    rounds: int = 100,
 ) -> Measurement:
     """Measure the original, the small model and its exports against each other, interleaved, on one thread.
 

@@ -47,8 +47,13 @@ def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, .
     return (path,)
 
 
-def run_program(path: Path) -> Runner:
-    """The program in the file, as a function."""
+def load_program(path: Path) -> nn.Module:
+    """The program in the file, as a module."""
     with quiet_torch():
-        module = torch.export.load(path).module()
+        return torch.export.load(path).module()
+
+
+def run_program(path: Path) -> Runner:
+    """The program in the file, as a function for the check."""
+    module = load_program(path)
     return lambda inputs: outputs_of(module, inputs)

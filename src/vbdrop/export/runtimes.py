@@ -10,7 +10,7 @@ from vbdrop.export.agreement import Inputs
 from vbdrop.export.c_compiler import FAST, compile_network
 from vbdrop.export.latency import Case
 from vbdrop.export.onnx import open_session
-from vbdrop.export.program import run_program
+from vbdrop.export.program import load_program
 
 Runtime = Callable[[list[Inputs]], Case]
 """Inputs that are gone through in turn -> what is timed."""
@@ -27,12 +27,7 @@ def in_torch(model: nn.Module) -> Runtime:
 
 def in_program(path: Path) -> Runtime:
     """A ``.pt2`` file."""
-    run = run_program(path)
-
-    def make(samples: list[Inputs]) -> Case:
-        return lambda call: run(samples[call % len(samples)])
-
-    return make
+    return in_torch(load_program(path))
 
 
 def in_onnx(path: Path) -> Runtime:
