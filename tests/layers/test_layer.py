@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
 from vbdrop.layers import Conv2d, Rates, Units, Weights
@@ -219,6 +220,21 @@ def test_the_plain_formula_can_be_differentiated_twice_and_the_fused_one_says_so
     if layer.noise is not None:
         with pytest.raises(RuntimeError, match="set `fused = False`"):
             torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+
+
+def test_the_plain_formula_has_gradients_an_example_by_torch_func(randomised, modes):
+    layer = randomised(nn.Linear(4, 6), *modes).train()
+    layer.fused = False
+
+    def loss(parameters, x):
+        return functional_call(layer, parameters, (x,)).square().sum()
+
+    x = torch.randn(3, 4)
+    gradients = vmap(grad(loss), (None, 0), randomness="different")(dict(layer.named_parameters()), x)
+    assert {name: g.shape for name, g in gradients.items()} == {
+        name: (3, *p.shape) for name, p in layer.named_parameters()
+    }
+    assert all(g.isfinite().all() for g in gradients.values())
 
 
 def test_frozen_weights_leave_the_rates_to_learn(randomised, modes):
