@@ -18,6 +18,15 @@ def test_the_model_itself_has_a_name():
     assert str(convert_(nn.Linear(2, 2), Weights())) == "converted 1, left 0\n  the model  Weights"
 
 
+def test_the_columns_stand_below_each_other():
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.scale = nn.Parameter(model[0].bias.detach().clone())
+    assert str(convert_(model, Weights())).splitlines()[1:] == [
+        "  0          Weights",
+        "  the model  left: no noisy layer for Sequential",
+    ]
+
+
 def test_what_one_mode_converts_is_not_left_whatever_the_order():
     one, other = Conversion(), Conversion()
     one.add("Weights", ["a"], {"b": "no"})

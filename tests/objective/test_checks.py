@@ -76,6 +76,7 @@ class TestRateWatch:
         convert_(layer, Rates(per="unit"))
         watch = RateWatch(layer)
         with torch.no_grad():
+            layer.weight.mul_(2)
             layer.log_alpha.add_(torch.tensor([0.125, -0.125]))
         assert watch.resting() == []
 
