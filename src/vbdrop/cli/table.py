@@ -1,6 +1,7 @@
 """``vbdrop table``: a table of the paper, ours beside it."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from vbdrop.train.progress import duration
 app = verb()
 
 RECORDS, QUICK_RECORDS = Path("records"), Path("runs/quick")
+WORKERS = min(os.cpu_count() or 1, 4)
 
 
 EXAMPLES = """\b
@@ -48,7 +50,7 @@ def table(
     column: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Only this column; may be repeated.", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", help="Processes, each with one thread.")] = 1,
+    workers: Annotated[int, typer.Option(metavar="N", help="Processes, each with one thread.")] = WORKERS,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -96,8 +98,7 @@ def _make(runner: Runner, missing: Callable[[], Sequence[Config]], runs: list[Co
     processes = f"{runner.workers} process" + ("es" if runner.workers > 1 else "")
     wall = max(sum(seconds) / runner.workers, *seconds)
     console.print(f"{len(runs)} runs to make: about {duration(wall)} with {processes}, from steps measured just now.")
-    costs = dict(zip((config.name for config in runs), seconds, strict=True))
-    with Bars(console, costs) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
+    with Bars(console, runs, seconds) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
         try:
             summary = runner.make(missing)
         except KeyboardInterrupt:

@@ -123,14 +123,14 @@ def _make(run: Config, records: Path, data_dir: Path | None, weights: bool) -> R
     console = err()
     record = record_of(run, records)
     if record.finished:
-        console.print(f"{record.folder} has ended before; here is its result.", style="dim")
+        console.print(f"{record.folder} has ended before; here is its result.", style="dim", soft_wrap=True)
         return record
     title = f"{METHODS[run.method].title} · {run.model} · {run.data}"
     try:
         with reporting(title, console) as show:
             return execute(run, records, data_dir=data_dir, report=show, keep_weights=weights)
     except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on with {record.folder}.")
+        console.print(f"Stopped. The same command goes on with {record.folder}.", soft_wrap=True)
         raise typer.Exit(STOPPED) from None
 
 
@@ -152,7 +152,7 @@ def report(record: Record) -> Group:
     ]
     width = max(len(name) for name, _ in facts_shown)
     head = Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), said) for name, said in facts_shown)
-    tail = Text(f"The record is in {record.folder}", style="dim")
+    tail = Text(f"The record is in {record.folder}", style="dim", no_wrap=True, overflow="ignore")
     return Group(head, grid(_HEADER, _layers(result)), tail)
 
 
@@ -171,9 +171,6 @@ def _layers(result: dict[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for layer in result["layers"]:
         rate = rates.get(layer["name"]) or rates.get(f"{layer['name']}.gate")
-        alive = [
-            "?" if layer[f"{side}_alive"] is None else f"{layer[f'{side}_alive']:,}" for side in ("inputs", "outputs")
-        ]
         rows.append(
             (
                 layer["name"],

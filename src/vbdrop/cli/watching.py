@@ -1,5 +1,8 @@
 """How many runs look while they run: bars in a terminal, a line a run elsewhere."""
 
+import dataclasses
+import math
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -22,9 +25,12 @@ def title(config: Config) -> str:
         >>> from vbdrop.train import Budget
         >>> method = make_method("vbd-weights", {"kl_weight": 2.0})
         >>> title(resolve(method, model="mlp", model_args={"units": 100}, data="mnist", checksum="", budget=Budget()))
-        'vbd-weights kl_weight=2 on mlp(100), seed 0'
+        'vbd-weights kl_weight=2.0 on mlp(100), seed 0'
     """
-    knobs = "".join(f" {name}={config.hyper[name]:g}" for name in METHODS[config.method].knobs)
+    method = METHODS[config.method]
+    defaults = {field.name: field.default for field in dataclasses.fields(method)}
+    said = [name for name in config.hyper if name in method.knobs or config.hyper[name] != defaults[name]]
+    knobs = "".join(f" {name}={config.hyper[name]}" for name in said)
     purpose = "validation" if config.n_valid else f"seed {config.budget.seed}"
     return f"{config.method}{knobs} on {network(config)}, {purpose}"
 
@@ -87,15 +93,15 @@ class Bars(Lines):
 
     Args:
         console: A terminal.
-        costs: The name of a run -> the seconds that it is expected to take.
+        runs: The runs that are expected; those that a choice on validation decides may have other settings.
+        seconds: What each of them is expected to take.
     """
 
-    def __init__(self, console: Console, costs: dict[str, float]) -> None:
-        super().__init__(console, len(costs))
-        self.costs = costs
-        self.usual = sum(costs.values()) / max(len(costs), 1)
+    def __init__(self, console: Console, runs: Sequence[Config], seconds: Sequence[float]) -> None:
+        super().__init__(console, len(runs))
+        self.costs = dict(zip(map(_kind, runs), seconds, strict=True))
         self.progress = bars(console)
-        self.all = self.progress.add_task("all runs", total=sum(costs.values()), said="")
+        self.all = self.progress.add_task("all runs", total=math.fsum(seconds), said="")
         self.tasks: dict[str, TaskID] = {}
         self.counted: dict[str, float] = {}
 
@@ -117,7 +123,7 @@ class Bars(Lines):
         super().ended(config, error)
 
     def _count(self, config: Config, share: float) -> None:
-        now = share * self.costs.get(config.name, self.usual)
+        now = share * self.costs.get(_kind(config), 0.0)
         self.progress.advance(self.all, now - self.counted.get(config.id, 0.0))
         self.counted[config.id] = now
 
@@ -129,3 +135,8 @@ class Bars(Lines):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+
+
+def _kind(config: Config) -> tuple[str, str, str]:
+    """What a run's cost depends on, whatever its settings."""
+    return config.method, network(config), config.evaluated_on

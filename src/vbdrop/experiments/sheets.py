@@ -68,7 +68,7 @@ def notes(table: Table) -> list[str]:
     protocol = table.protocol
     said = []
     if protocol.quick:
-        said.append("Quick: 1,000 of the embedded digits for two epochs. The figures only show that everything runs.")
+        said.append("Quick: a few epochs on 2,000 of the embedded digits. The figures only show that everything runs.")
     said.append(
         "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on all "
         f"training data with the setting that the validation split chose among {protocol.trials} at most."

@@ -46,7 +46,8 @@ def figures(epoch: Epoch | None) -> str:
     text = f"error {epoch.evaluation.error:.2f} %"
     if epoch.sparsity.kept < epoch.sparsity.weights:
         share = 100 * epoch.sparsity.kept / epoch.sparsity.weights
-        text += f"  weights {share:4.1f} % ({epoch.sparsity.ratio:.0f}x)"
+        digits = 0 if epoch.sparsity.ratio >= 10 else 1
+        text += f"  weights {share:4.1f} % ({epoch.sparsity.ratio:.{digits}f}x)"
     return text
 
 

@@ -1,0 +1,31 @@
+"""Settings from the command line, and how rows are laid out."""
+
+import io
+
+import pytest
+import typer
+from rich.console import Console
+
+from vbdrop.cli.console import grid, settings
+
+
+def test_settings_have_the_type_that_they_look_like():
+    assert settings(["a=1", "b=1.5", "c=1e-3", "d=true", "e=unit", "f=[1, 2]", "g=", "h=a=b"]) == {
+        "a": 1, "b": 1.5, "c": 1e-3, "d": True, "e": "unit", "f": [1, 2], "g": "", "h": "a=b",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", ["kl_weight", "=3", ""])
+def test_what_is_no_setting_is_named(pair):
+    with pytest.raises(typer.BadParameter, match=f"a setting must be name=value; got '{pair}'"):
+        settings([pair])
+
+
+def test_numbers_stand_on_the_right_and_are_never_broken():
+    console = Console(file=io.StringIO(), width=40)
+    console.print(
+        grid(("layer", "what it is", "weights"), [("fc1", "a rather long name for a layer", "235,200")], left=2)
+    )
+    lines = console.file.getvalue().splitlines()
+    assert any("235,200" in line for line in lines)
+    assert max(map(len, lines)) <= 40

@@ -1,0 +1,62 @@
+"""``vbdrop table``."""
+
+import json
+
+PLAIN = ("plain", "lenet-300-100")
+
+
+def test_a_table_without_records_is_the_papers_with_the_command_to_run_it(vbdrop, tmp_path):
+    result = vbdrop("table", "4", "--records", tmp_path / "none")
+    assert result.code == 0
+    (line,) = (line for line in result.out.splitlines() if "VBD (high sparsity)" in line and "1.76" in line)
+    assert "not run" in line
+    assert "98.9-98.1-90.9" in line
+    assert "81x" in line
+    assert "  vbdrop table 4 --run\n" in result.out
+    assert not (tmp_path / "none").exists()
+    found = vbdrop("table", "1", "--json", "--records", tmp_path / "none").json
+    assert found["cells"][0]["command"] == "vbdrop table 1 --run --row none --column 100"
+
+
+def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
+    part = ("table", "4", "--quick", "--row", "original", "--column", "lenet-300-100", "--records", tmp_path)
+    result = vbdrop(*part, "--workers", "1")
+    assert result.code == 0
+    assert result.err.startswith("2 runs to make: about ")
+    assert "1/2  plain on lenet-300-100, validation  error " in result.err
+    assert "2/2  plain on lenet-300-100, seed 0  error " in result.err
+    assert "Not run yet" not in result.out
+    assert "Chosen on the validation split" in result.out
+    (cell,) = vbdrop(*part, "--json").json["cells"]
+    assert cell["ours"]["error"]["n"] == 1
+    assert f"{cell['ours']['error']['mean']:.2f}" in result.out
+    assert cell["validation_error"] is not None
+    assert len(cell["runs"]) == 1
+
+    run = tmp_path / cell["runs"][0]
+    (run / "result.json").unlink()
+    (run / "checkpoint.pt").write_text("damaged")
+    failed = vbdrop(*part, "--workers", "1")
+    assert failed.code == 1
+    assert "failed: " in failed.err
+    assert "checkpoint.pt is damaged" in failed.err
+    assert "not run" in failed.out
+
+    whole = vbdrop("table", "4", "--quick", "--cost", "--records", tmp_path, "--json").json
+    plain = [(kind["evaluated_on"], kind["runs"]) for kind in whole if (kind["method"], kind["model"]) == PLAIN]
+    assert plain == [("test", 1)]  # its trial has ended, and the run that failed has not
+
+
+def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):
+    result = vbdrop("table", "3", "--records", tmp_path)
+    assert "Written to" in result.out
+    assert "| No dropout | not run | 22.01 |" in (tmp_path / "table-3.md").read_text()
+    assert json.loads((tmp_path / "table-3.json").read_text())["table"] == 3
+
+
+def test_mistakes(vbdrop, tmp_path):
+    assert "`row` of Table 4 must be one of original" in vbdrop("table", "4", "--row", "magic").err
+    assert "`column` of Table 4 must be one of lenet-300-100" in vbdrop("table", "4", "--column", "1").err
+    missing = vbdrop("table", "4", "--run", "--data-dir", tmp_path)
+    assert missing.code == 1
+    assert "vbdrop data get mnist" in missing.err
