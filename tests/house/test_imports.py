@@ -28,6 +28,7 @@ ROOMS = (  # each may import itself and those before it
     "experiments",
     "report",
     "cli",
+    "__main__",
 )
 
 
