@@ -38,7 +38,7 @@ def test_a_run_its_report_and_its_record(vbdrop, tiny, tmp_path):
         (("plain", "--config", "x"), "give a METHOD"),
         (("--config", "no/such.json"), "cannot read no/such.json"),
         (("magic",), "`method` must be one of"),
-        (("plain", "--data", "imagenet"), "`data` must be one of digits, mnist"),
+        (("plain", "--data", "imagenet"), "must be one of digits, mnist"),
         (("plain", "--model", "resnet"), "`model` must be one of mlp"),
         (("plain", "--normalise", "no"), "`normalise` must be one of unit"),
         (("plain", "--schedule", "no"), "`schedule` must be one of constant"),

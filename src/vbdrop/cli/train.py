@@ -23,6 +23,20 @@ from vbdrop.train.progress import reporting
 app = verb()
 
 
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the method, such as kl_weight=2; may be repeated.",
+        show_default=False,
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Make the run of this config.json; no METHOD then.", show_default=False),
+]
+
 EXAMPLES = """\b
 vbdrop train vbd-weights                    LeNet-300-100 on digits that come with the package
 vbdrop train vbd-weights --data mnist --epochs 100 --set kl_weight=2
@@ -39,15 +53,7 @@ def train(
     model_arg: ModelArg = None,
     data: Annotated[str, typer.Option(metavar="NAME", help=f"The data set: {', '.join(DATASETS)}.")] = "digits",
     data_dir: DataDir = None,
-    hyper: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A setting of the method, such as kl_weight=2; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    setting: Setting = None,
     epochs: Annotated[int, typer.Option(metavar="N", help="How many times the training data are seen.")] = 50,
     batch: Batch = 100,
     lr: Annotated[float, typer.Option(metavar="RATE", help="Adam's learning rate.")] = 1e-3,
@@ -64,12 +70,7 @@ def train(
     examples: Annotated[
         int | None, typer.Option(metavar="N", help="Train on the first so many examples only.", show_default=False)
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Make the run of this config.json instead; no METHOD then.", show_default=False
-        ),
-    ] = None,
+    config: ConfigFile = None,
     records: Annotated[Path, typer.Option(metavar="DIR", help="Where the run gets its own folder.")] = Path("runs"),
     threads: Threads = 1,
     weights: Annotated[bool, typer.Option(help="Keep the trained weights, for vbdrop compress.")] = True,
@@ -79,20 +80,15 @@ def train(
 
     Stopped or killed, the same command goes on where it was and ends with the same figures.
     """
-    if config is not None and method is None:
-        run = _recorded(config)
-    elif method is None or config is not None:
+    if (config is None) == (method is None):
         raise typer.BadParameter(f"give a METHOD, one of {', '.join(METHODS)}, or --config.")
-    else:
-        with usage():
-            chosen = make_method(method, settings(hyper or []))
+    with usage():
+        if config is not None:
+            run = _recorded(config)
+        else:
             budget = Budget(epochs=epochs, batch=batch, lr=lr, schedule=schedule, seed=seed)
-            if data not in DATASETS:
-                raise ValueError(f"`data` must be one of {', '.join(DATASETS)}; got {data!r}.")
-            if normalise not in NORMALISATIONS:
-                raise ValueError(f"`normalise` must be one of {', '.join(NORMALISATIONS)}; got {normalise!r}.")
             run = resolve(
-                chosen,
+                make_method(method or "", settings(setting or [])),
                 model=model,
                 model_args=settings(model_arg or []),
                 data=data,

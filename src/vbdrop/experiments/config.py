@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vbdrop.data import NORMALISATIONS
 from vbdrop.methods import method_named
 from vbdrop.models import MODELS
 from vbdrop.train import Budget, Method, RecordError
@@ -133,6 +134,8 @@ def resolve(
         least = 0 if name == "n_valid" else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"`{name}` must be a number of examples, an int >= {least}; got {value!r}.")
+    if normalise not in NORMALISATIONS:
+        raise ValueError(f"`normalise` must be one of {', '.join(NORMALISATIONS)}; got {normalise!r}.")
     return Config(
         method=method.name,
         version=method.version,

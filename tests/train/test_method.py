@@ -1,0 +1,27 @@
+"""The shape of a method: what it need not write itself."""
+
+import pytest
+from torch import nn
+
+from vbdrop.train import Method, Step
+
+
+class Smallest(Method):
+    def loss(self, model, batch, step):
+        return model(batch.inputs).sum()
+
+
+def test_a_method_is_its_loss_and_the_rest_has_defaults():
+    with pytest.raises(TypeError, match="abstract"):
+        Method()
+    method, model = Smallest(), nn.Linear(3, 2)
+    assert method.build(model) is model
+    assert method.finish(model) is model
+    assert method.after_step(model, Step(0, 10, 0.0, 1, 100)) is None
+    model.bias.requires_grad_(False)
+    assert method.groups(model, lr=0.5) == [{"params": [model.weight], "lr": 0.5}]
+
+
+def test_progress_is_the_share_of_steps_done():
+    steps = [Step(index, steps=4, epoch=index / 2, epochs=2, n_train=100).progress for index in range(4)]
+    assert steps == [0, 0.25, 0.5, 0.75]
