@@ -155,17 +155,18 @@ def test_half_precision_stays_near_the_exact_sample(some_case, function, form, d
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("size", [300.0, 1e-4])
+@pytest.mark.parametrize(("size", "variance"), [(300.0, 0.5), (1e-4, 0.5), (1e-4, 5000.0)])
 @pytest.mark.parametrize("function", [reference, noisy_product])
-def test_the_variance_is_never_computed_in_half_precision(function, size, dtype):
-    """The squares of 300 and of 1e-4 are infinity and zero in float16."""
-    x, sigma2 = torch.full((1, 8), size, dtype=dtype, requires_grad=True), torch.full((2, 8), 0.5, requires_grad=True)
-    theta = torch.zeros(2, 8, dtype=dtype)
+def test_the_variance_is_never_computed_in_half_precision(function, size, variance, dtype):
+    """The squares of 300 and of 1e-4 are infinity and zero in float16, and so is a step of the last gradient."""
+    x = torch.full((1, 8), size, dtype=dtype, requires_grad=True)
+    theta, sigma2 = torch.zeros(2, 8, dtype=dtype), torch.full((2, 8), variance, requires_grad=True)
     out = function(x, theta, sigma2, None, MatrixProduct(), torch.ones(1, 2))
-    assert out.tolist()[0] == pytest.approx([size * 2.0] * 2, rel=torch.finfo(dtype).eps)
     by_x, by_sigma2 = torch.autograd.grad(out.sum(), (x, sigma2))
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert out.tolist()[0] == pytest.approx([size * math.sqrt(8 * variance)] * 2, rel=tolerance)
+    assert by_x.tolist()[0] == pytest.approx([2 * math.sqrt(variance / 8)] * 8, rel=tolerance)
     assert by_sigma2.isfinite().all()
-    assert by_x.tolist()[0] == pytest.approx([2 * 0.25] * 8, rel=4 * torch.finfo(dtype).eps)
 
 
 def test_naive_squares_in_float16_overflow_and_vanish():
