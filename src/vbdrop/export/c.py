@@ -95,7 +95,7 @@ def _source(program: Program, layout: Layout, name: str, header: str) -> str:
     tables = [table for fragment in fragments for table in fragment.tables]
     upper = name.upper()
     return f"""\
-/* A network written by vbdrop. C99; needs libm only. For speed on this machine: -O3 -march=native -ffp-contract=fast */
+/* A network written by vbdrop. C99, with libm; fastest with -O3 -march=native -ffp-contract=fast */
 #include "{header}"
 
 #include <math.h>
@@ -121,4 +121,5 @@ void {name}_predict_batch(const float *input, float *output, size_t count)
 
 
 def _statements(name: str, fragment: Fragment) -> str:
-    return "\n".join(f"    {line}" for line in (f"/* {name} */", *fragment.lines))
+    comment = f"{name}: {fragment.note}" if fragment.note else name
+    return "\n".join(f"    {line}" for line in (f"/* {comment} */", *fragment.lines))

@@ -42,11 +42,12 @@ class Places:
 
 @dataclass
 class Fragment:
-    """The C of one operation; a kernel is its name and the type of its index table."""
+    """The C of one operation; a kernel is its name and the type of its index table, the note goes into a comment."""
 
     tables: list[str] = field(default_factory=list)
     kernels: set[tuple[str, str]] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
+    note: str = ""
 
     def floats(self, name: str, values: Floats) -> str:
         """Add a table of floats; returns its name."""
@@ -132,6 +133,7 @@ class _Stored:
 def _store(fragment: Fragment, name: str, rows: Floats, sparse_cost: float) -> _Stored:
     single = rows.astype(np.float32)
     where = np.nonzero(single)
+    fragment.note = f"{len(where[0])} of {single.size} weights"
     counts = np.count_nonzero(single, axis=1)
     if len(where[0]) * sparse_cost >= single.size or counts.max(initial=0) >= 2**16:
         return _Stored((fragment.floats(f"{name}_weight", rows),), "dense", "")

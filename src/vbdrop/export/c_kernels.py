@@ -74,7 +74,8 @@ static void dense_columns(const float *restrict x, float *restrict y, const floa
 """
 
 _SPARSE_COLUMNS = """
-/* The same with the weights that are not zero only: counts[i] of them for input i, at the outputs `at`. */
+/* y[p][o] = bias[o] + the sum over i of weight * x[i][p], with the weights that are not zero only: counts[i] of them
+   for input i, at the outputs `at`. An input that is zero costs nothing. */
 static void sparse_columns_{index}(const float *restrict x, float *restrict y, const float *restrict weight,
                                    const {index} *restrict at, const uint16_t *restrict counts,
                                    const float *restrict bias, int inputs, int outputs, int pixels)
@@ -183,7 +184,8 @@ static void dense_planes(const float *restrict x, float *restrict y, const float
 """
 
 _SPARSE_PLANES = """
-/* The same with the weights that are not zero only: counts[o] of them for output o, at the inputs `at`. */
+/* y[o][p] = bias[o] + the sum over i of weight * x[i][p], with the weights that are not zero only: counts[o] of them
+   for output o, at the inputs `at`; planes of y are `plane` floats apart. */
 static void sparse_planes_{index}(const float *restrict x, float *restrict y, const float *restrict weight,
                                   const {index} *restrict at, const uint16_t *restrict counts,
                                   const float *restrict bias, int outputs, int pixels, int plane)
