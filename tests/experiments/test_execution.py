@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from vbdrop.experiments import BusyError, execute, record_of
 from vbdrop.experiments.inputs import examples
+from vbdrop.methods import METHODS
 from vbdrop.models import build
 from vbdrop.train import RecordError, evaluate
 
@@ -98,6 +99,30 @@ def test_killed_at_three_random_points_and_started_again(tiny, tmp_path):
     sessions = record_of(config, tmp_path / "killed").environment["sessions"]
     assert ["ended" in session for session in sessions] == [False, False, False, True]
     assert sessions[-1]["epochs"] < 40, reached  # it went on, and did not start again
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(steps):
+    def report(done, in_all, epoch):
+        if done == steps:
+            raise StoppedError
+
+    return report
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_goes_on_as_if_it_had_not_been_stopped(method, tiny, tmp_path):
+    """What it remembers is in the model and the optimizer, in every phase of its run."""
+    config = tiny(method, epochs=6)
+    whole = execute(config, tmp_path / "whole").folder / "result.json"
+    for steps in (2, 8, 13, 17):  # three steps an epoch
+        with pytest.raises(StoppedError):
+            execute(config, tmp_path / "stopped", report=stop_after(steps), checkpoint_seconds=0)
+    again = execute(config, tmp_path / "stopped", checkpoint_seconds=0).folder / "result.json"
+    assert again.read_bytes() == whole.read_bytes()
 
 
 def _lines(folder):
