@@ -155,7 +155,9 @@ class TestErrors:
             ELBO(converted(), n_train=n_train)
 
     def test_a_missing_n_train_is_named(self):
-        with pytest.raises(TypeError, match="'n_train'"):
+        with pytest.raises(
+            ValueError, match=r"`n_train` must be .*; got None\. The KL belongs to the whole training set"
+        ):
             ELBO(converted())
 
     @pytest.mark.parametrize(

@@ -62,13 +62,16 @@ class ELBO:
         self,
         model: nn.Module,
         *,
-        n_train: int,
+        n_train: int | None = None,
         weight: float = 1.0,
         warmup: Warmup | None = None,
         check_every: int = 100,
     ) -> None:
         if isinstance(n_train, bool) or not isinstance(n_train, int | Integral) or n_train < 1:
-            raise ValueError(f"`n_train` must be the number of training examples, an int >= 1; got {n_train!r}.")
+            raise ValueError(
+                f"`n_train` must be the number of training examples, an int >= 1; got {n_train!r}. "
+                "The KL belongs to the whole training set, so it is divided by its size, not by the batch's."
+            )
         if warmup is not None and not isinstance(warmup, Warmup):
             raise TypeError(f"`warmup` must be a vbdrop.Warmup or None; got {warmup!r}.")
         if isinstance(check_every, bool) or not isinstance(check_every, int) or check_every < 0:
