@@ -54,6 +54,7 @@ def dead_share(model: nn.Module) -> float:
 
 
 def main() -> None:
+    """Train both networks and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--weight", type=float, default=0.1, help="of the KL; more makes it sparser")
