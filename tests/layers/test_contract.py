@@ -101,7 +101,14 @@ def test_rates_are_never_masked_and_the_others_are(plain, randomised, modes):
 def test_one_example_without_a_batch(plain, randomised, modes, x):
     layer = randomised(plain, *modes)
     torch.testing.assert_close(layer.eval()(x[0]), layer(x)[0], rtol=1e-4, atol=1e-5)
-    assert layer.train()(x[0]).shape == layer(x)[0].shape
+    results = []
+    for example in (x[:1], x[0]):
+        torch.manual_seed(5)
+        layer.train().zero_grad()
+        out = layer(example)
+        out.square().sum().backward()
+        results.append([out.detach().view_as(layer(x)[0]), *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 def test_the_fused_backward_is_that_of_the_plain_formula(plain, randomised, modes, x):
@@ -200,6 +207,13 @@ def test_autocast_gives_its_dtype_and_finite_gradients(plain, randomised, modes,
         assert (out.dtype, kl.dtype) == (dtype, torch.float32)
         assert all(finite_gradients(layer).values())
         assert leaf.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_layer_that_is_narrow_already_gets_wide_rates(plain, noisy, modes, dtype):
+    layer = noisy(plain.to(dtype), *modes)
+    narrow = {name for name, p in layer.named_parameters() if p.dtype != torch.float32}
+    assert narrow == {"weight", "bias"}
 
 
 def test_float64_all_through(plain, randomised, modes, x):

@@ -23,8 +23,9 @@ def gate_of(means, log_alphas, axis=-1, **options):
 )
 def test_gates_start_at_one_in_float32_or_wider(like, own):
     gate = Gate(5, -1, Units(log_sigma2=-7.0), like=torch.ones(1, dtype=like))
-    assert torch.equal(gate.weight, torch.ones(5, dtype=own))
-    assert torch.equal(gate.log_sigma2, torch.full((5,), -7.0, dtype=own))
+    assert gate.weight.tolist() == [1.0] * 5
+    assert gate.log_sigma2.tolist() == [-7.0] * 5
+    assert {p.dtype for p in gate.parameters()} == {own}
 
 
 @pytest.mark.parametrize(
