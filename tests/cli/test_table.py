@@ -43,8 +43,8 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
     assert "not run" in failed.out
 
     whole = vbdrop("table", "4", "--quick", "--cost", "--records", tmp_path, "--json").json
-    plain = [(kind["evaluated_on"], kind["runs"]) for kind in whole if (kind["method"], kind["model"]) == PLAIN]
-    assert plain == [("test", 1)]  # its trial has ended, and the run that failed has not
+    plain = [(kind["trials"], kind["runs"]) for kind in whole if (kind["method"], kind["network"]) == PLAIN]
+    assert plain == [(0, 1)]  # its trial has ended, and the run that failed has not
 
 
 def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):

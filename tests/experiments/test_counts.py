@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from vbdrop.compress import compress
 from vbdrop.experiments import count, units
 from vbdrop.models import LeNet5, build
 
@@ -80,6 +81,23 @@ def test_a_network_with_nothing_removed(name, expected):
     layers = count(build(name))
     assert units(layers) == expected
     assert all(layer.compact == layer.weights == layer.nonzero for layer in layers)
+
+
+@pytest.mark.parametrize(("name", "density"), [("lenet-300-100", 0.012), ("lenet-5", 0.01)])
+def test_the_units_are_those_that_a_compression_leaves(name, density):
+    """But for single positions of a flattened feature map, which count here and can only be removed by the channel."""
+    torch.manual_seed(0)
+    network = build(name)
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                few_outputs = layer.weight.shape[0] <= 50
+                layer.weight.mul_(torch.rand_like(layer.weight) < density * (10 if few_outputs else 1))
+    small = {layer.name: layer.small_shape for layer in compress(network, torch.zeros(1, 1, 28, 28)).summary().layers}
+    for layer in count(network):
+        assert small[layer.name][0] == layer.outputs_alive < layer.outputs or layer.outputs_alive in (10, 50)
+        if layer.name != "fc1":
+            assert small[layer.name][1] == layer.inputs_alive
 
 
 def test_a_network_with_nothing_left():

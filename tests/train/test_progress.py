@@ -45,7 +45,7 @@ def test_in_a_terminal_there_is_a_bar_with_error_sparsity_and_time():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(59.4, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (7260, "2 h 1 min")]
+    ("seconds", "text"), [(59.4, "59 s"), (60, "1 min 0 s"), (599, "9 min 59 s"), (3599, "59 min"), (7260, "2 h 1 min")]
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

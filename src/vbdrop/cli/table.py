@@ -1,6 +1,7 @@
 """``vbdrop table``: a table of the paper, ours beside it."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,17 +154,23 @@ def _style(column: str, cell: str, ours: bool) -> str:
 
 def _print_costs(runs: list[Config], seconds: list[float], workers: int, as_json: bool) -> None:
     """Print what runs would cost, a line for each method on each network."""
-    kinds: dict[tuple[str, str, str], list[float]] = {}
+    kinds: dict[tuple[str, str], list[tuple[bool, float]]] = {}
     for config, cost in zip(runs, seconds, strict=True):
-        kinds.setdefault((config.method, network(config), config.evaluated_on), []).append(cost)
+        kinds.setdefault((config.method, network(config)), []).append((config.n_valid > 0, cost))
+    lines = [
+        (method, name, sum(trial for trial, _ in costs), len(costs), costs[-1][1], math.fsum(cost for _, cost in costs))
+        for (method, name), costs in kinds.items()
+    ]
     if as_json:
-        names = ("method", "model", "evaluated_on")
-        print_json(
-            [dict(zip(names, key, strict=True)) | {"runs": len(v), "seconds": sum(v)} for key, v in kinds.items()]
-        )
+        names = ("method", "network", "trials", "runs", "seconds_a_run", "seconds")
+        print_json([dict(zip(names, line, strict=True)) for line in lines])
         return
-    rows = [(*key, str(len(costs)), duration(costs[0]), duration(sum(costs))) for key, costs in kinds.items()]
+    rows = [
+        (method, name, str(trials), str(n), duration(one), duration(a)) for method, name, trials, n, one, a in lines
+    ]
+    wall = max(math.fsum(seconds) / workers, *seconds, 0.0)
     console = out()
-    console.print(grid(("method", "network", "for", "runs", "a run", "together"), rows, left=3))
-    console.print(f"{len(runs)} runs, {duration(sum(seconds))} of one core; with --workers {workers}: "
-                  f"{duration(max(sum(seconds) / workers, *seconds, 0))}.")  # fmt: skip
+    console.print(grid(("method", "network", "trials", "runs", "one run", "together"), rows, left=2))
+    console.print(
+        f"{len(runs)} runs: {duration(math.fsum(seconds))} of one core, {duration(wall)} with --workers {workers}."
+    )

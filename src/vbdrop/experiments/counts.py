@@ -55,7 +55,8 @@ def count(network: nn.Module) -> list[LayerCount]:
     """Count what is left of a plain network, layer by layer.
 
     The weights are counted for any network. The units are counted where its layers form a chain in the order of their
-    definition, each reading what the one before it gives, as it is or flattened: all networks of the tables do.
+    definition, each reading what the one before it gives, as it is or flattened: all networks of the tables do. What a
+    feature map is flattened to is counted value by value, as in the papers (the 800 inputs of LeNet-5's fc1).
 
     Args:
         network: A plain network in which what was removed is exactly zero.

@@ -25,8 +25,10 @@ def duration(seconds: float) -> str:
     total = round(seconds)
     if total < 60:
         return f"{total} s"
-    if total < 3600:
+    if total < 600:
         return f"{total // 60} min {total % 60} s"
+    if total < 3600:
+        return f"{total // 60} min"
     if total < 48 * 3600:
         return f"{total // 3600} h {total % 3600 // 60} min"
     return f"{total // 86400} d {total % 86400 // 3600} h"
