@@ -1,5 +1,6 @@
 """Small versions of the architectures on which removal has to be exact, and ways to mask them."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
+from torch.utils import _pytree as pytree
+
+from vbdrop.compress.graph import trace
+from vbdrop.compress.removal import Removal, remove
 
 
 class MLP(nn.Module):
@@ -179,6 +184,13 @@ NETS: dict[str, Case] = {
 }
 
 
+class Branches(nn.ModuleList):
+    """Several models on the same input, side by side: one trace shows what each of them loses."""
+
+    def forward(self, x):
+        return [branch(x) for branch in self]
+
+
 @torch.no_grad()
 def randomise_(model: nn.Module) -> nn.Module:
     """Random biases and batch-norm statistics, as after training; weights that keep the scale of what passes."""
@@ -191,7 +203,7 @@ def randomise_(model: nn.Module) -> nn.Module:
                 parameter.uniform_(0.5, 1.5)
             else:
                 parameter.normal_()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
     return model.eval()
@@ -210,8 +222,49 @@ def mask_weights_(model: nn.Module, share: float) -> None:
 
 
 @torch.no_grad()
-def mask_units_(model: nn.Module, share: float) -> None:
-    """Zero this share of the rows of every layer, and as many of its columns."""
+def mask_units_(model: nn.Module, share: float, sides: str = "either") -> None:
+    """Zero this share of the rows or of the columns of every layer, or of either, but never all of them."""
     for weight in weights_of(model).values():
-        weight[torch.rand(weight.shape[0]) < share] = 0
-        weight[:, torch.rand(weight.shape[1]) < share] = 0
+        side = ["rows", "columns"][int(torch.randint(2, ()))] if sides == "either" else sides
+        axis = 0 if side == "rows" else 1
+        dead = torch.rand(weight.shape[axis]) < share
+        dead[torch.randint(len(dead), ())] = False
+        weight.index_fill_(axis, dead.nonzero().flatten(), 0.0)
+
+
+@torch.no_grad()
+def mask_layers_(model: nn.Module, share: float) -> None:
+    """Zero whole layers, at least one, and some units of the others."""
+    mask_units_(model, 0.3)
+    weights = list(weights_of(model).values())
+    dead = torch.rand(len(weights)) < share
+    dead[torch.randint(len(weights), ())] = True
+    for i in dead.nonzero().flatten().tolist():
+        weights[i].zero_()
+
+
+def difference(model: nn.Module, small: nn.Module, *args, **kwargs) -> float:
+    """The largest difference between the outputs of two models, as a share of the largest output."""
+    with torch.no_grad():
+        expected, found = pytree.tree_leaves(model(*args, **kwargs)), pytree.tree_leaves(small(*args, **kwargs))
+    assert [tensor.shape for tensor in found] == [tensor.shape for tensor in expected]
+    pairs = zip(expected, found, strict=True)
+    return max(float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) for a, b in pairs)
+
+
+def removed(model: nn.Module, *args, rewrite: bool = True, tolerance: float = 1e-10, **kwargs) -> Removal:
+    """Make a model smaller, and see that its outputs stay the same, also for another batch."""
+    model = model.double().eval()
+    before = copy.deepcopy(model.state_dict())
+    removal = remove(model, trace(model, args, kwargs), args, kwargs, rewrite=rewrite)
+    assert removal.left.get("model") is None, removal.left
+    assert difference(model, removal.model, *args, **kwargs) <= tolerance
+    more_args, more_kwargs = pytree.tree_map(lambda leaf: torch.cat([leaf.flip(0)] * 2), (args, kwargs))
+    assert difference(model, removal.model, *more_args, **more_kwargs) <= tolerance
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    return removal
+
+
+def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model's weights."""
+    return {name: tuple(weight.shape) for name, weight in weights_of(model).items()}

@@ -90,13 +90,15 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     cuts = _cuts(plan, tensors)
     check_optimizer(optimizer, parameters, cuts)
     layers = {path: module for path, module in model.named_modules() if isinstance(module, NoisyLayer)}
+    done = set[int]()
     for name, small in _small_tensors(plan, tensors, cuts, layers).items():
         if name not in tensors:
             _add_bias_(model, name, small, optimizer)
-            continue
-        if optimizer is not None and name in cuts and name in parameters:
-            cut_state_(optimizer, parameters[name], cuts[name])
-        tensors[name].data, tensors[name].grad = small, None
+        elif id(tensors[name]) not in done:  # a tied parameter has several names
+            done.add(id(tensors[name]))
+            if optimizer is not None and name in parameters:
+                cut_state_(optimizer, parameters[name], cuts.get(name, {}))
+            tensors[name].data, tensors[name].grad = small, None
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)

@@ -50,11 +50,12 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
     Returns:
         A plan without a program.
     """
-    plan = Plan(positions=positions(liveness.flow.traced))
+    flow = liveness.flow
+    plan = Plan(positions={alias: n for name, n in positions(flow.traced).items() for alias in flow.aliases(name)})
     for weight, uses in liveness.uses.items():
         if any(place.node in liveness.reached for place in uses.places):
             _decide_product(plan, liveness, uses, inputs[weight])
-    for follower in liveness.flow.followers:
+    for follower in flow.followers:
         if follower.node not in liveness.reached:
             continue
         kept = liveness.present[liveness.root[follower.units]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from vbdrop.compress.channels import Channels
 from vbdrop.compress.flow import Product, Scatter
@@ -35,26 +35,56 @@ def product(writer: Writer, place: Product) -> fx.Node:
 
 
 def scattered(writer: Writer, scatter: Scatter) -> fx.Node:
-    """A sum whose one term has fewer channels: it is added where it has any, and its constants elsewhere."""
-    part, whole = writer.kept(scatter.inputs), writer.kept(scatter.outputs)
-    if torch.equal(part, whole):
+    """A sum whose terms have fewer channels: each is added where it has any, and its constants elsewhere."""
+    whole = writer.kept(scatter.outputs)
+    masks = {term: writer.kept(part) for term, part in scatter.parts.items()}
+    if all(torch.equal(mask, whole) for mask in masks.values()):
         return writer.copy(scatter.node)
     writer.new_operations = True
-    value, axis, name = writer.value(scatter.base), scatter.outputs.axis, scatter.node.name
-    missing = torch.where(part, 0.0, scatter.inputs.value)[whole]
-    if bool(missing.any()):
+    name, axis = scatter.node.name, scatter.outputs.axis
+    gone = writer.liveness.emptied(scatter.node)
+    terms = {term: _taken(writer, scatter, term, mask, whole) for term, mask in masks.items() if term not in gone}
+    value, rest = _base(writer, scatter, terms, masks, whole)
+    constants = sum(torch.where(masks[term], 0.0, part.value)[whole] for term, part in scatter.parts.items())
+    if isinstance(constants, Tensor) and bool(constants.any()):
         trailing = [1] * (len(size_of(scatter.node)) - axis - 1)
-        constants = missing.to(scatter.node.meta["val"].dtype).view(-1, *trailing)
+        constants = constants.to(scatter.node.meta["val"].dtype).view(-1, *trailing)
         value = writer.call(aten.add.Tensor, value, writer.buffer(f"{name}_constants", constants))
-    if not bool((part & whole).any()):
+    for term, small in rest.items():
+        where = masks[term][whole].nonzero().flatten()
+        if len(where) == int(whole.sum()):
+            value = writer.call(aten.add.Tensor, value, small)
+        elif len(where):
+            channels = writer.buffer(f"{name}_channels", where)
+            value = writer.call(aten.index_add.default, value, axis, channels, small)
+    return value
+
+
+def _taken(writer: Writer, scatter: Scatter, term: fx.Node, mask: Tensor, whole: Tensor) -> fx.Node:
+    """The channels of a term that the sum has."""
+    value = writer.value(term)
+    if bool((mask <= whole).all()):
         return value
-    term = writer.value(scatter.part)
-    if not bool((part <= whole).all()):
-        term = writer.select(term, axis, whole[part].nonzero().flatten(), f"{name}_selection")
-    where = part[whole].nonzero().flatten()
-    if len(where) == int(whole.sum()):
-        return writer.call(aten.add.Tensor, value, term)
-    return writer.call(aten.index_add.default, value, axis, writer.buffer(f"{name}_channels", where), term)
+    positions = whole[mask].nonzero().flatten()
+    return writer.select(value, scatter.outputs.axis, positions, f"{scatter.node.name}_selection")
+
+
+def _base(
+    writer: Writer, scatter: Scatter, terms: dict[fx.Node, fx.Node], masks: dict[fx.Node, Tensor], whole: Tensor
+) -> tuple[fx.Node, dict[fx.Node, fx.Node]]:
+    """A value with all channels of the sum, and the terms that are still to be added to it."""
+    if scatter.base is not None:
+        return writer.value(scatter.base), terms
+    for term in terms:
+        if bool((whole <= masks[term]).all()):
+            return terms[term], {other: small for other, small in terms.items() if other is not term}
+    first = next(iter(terms.values()))
+    sizes: list[Any] = list(scatter.node.meta["val"].shape)
+    for axis, size in enumerate(sizes):
+        if isinstance(size, torch.SymInt):
+            sizes[axis] = writer.call(aten.sym_size.int, first, axis)
+    sizes[scatter.outputs.axis] = int(whole.sum())
+    return writer.call(aten.new_zeros.default, first, sizes), terms
 
 
 def view(writer: Writer, node: fx.Node) -> fx.Node:

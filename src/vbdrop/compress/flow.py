@@ -61,20 +61,18 @@ class Follower:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A sum in which one term may have fewer channels than the result: it is added where it has any.
+    """A sum of which a term may have fewer channels than the result: it is added where it has any.
 
     Attributes:
         node: The addition.
-        part: The term that may be smaller.
-        base: The other term.
-        inputs: The channels of the part.
+        parts: The terms that may be smaller, with their channels.
+        base: The other term, which has the channels of the result; None if both may be smaller.
         outputs: The channels of the result.
     """
 
     node: fx.Node
-    part: fx.Node
-    base: fx.Node
-    inputs: Channels
+    parts: dict[fx.Node, Channels]
+    base: fx.Node | None
     outputs: Channels
 
 
@@ -141,7 +139,7 @@ class Flow:
 
     def aliases(self, name: str) -> list[str]:
         """All dotted names of this parameter: more than one where it is tied, or its module is in two places."""
-        return self._aliases[id(self._tensors[name])]
+        return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
 
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
         """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, fx
 
 from vbdrop.compress.channels import Channels
-from vbdrop.compress.flow import Flow, Product
+from vbdrop.compress.flow import WORTH_A_COPY, Flow, Product
+
+MIN_CARRIER = 0.1
+"""A carrier's constant is at least this share of the largest that it carries."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ class Liveness:
         result = self.flow.channels(node)
         for scatter in self.flow.scatters:
             if scatter.node is node:
-                added = self.kept(scatter.inputs) & self.kept(scatter.outputs)
-                return [] if bool(added.any()) else [scatter.part]
+                whole = self.kept(scatter.outputs)
+                gone = [term for term, part in scatter.parts.items() if not bool((self.kept(part) & whole).any())]
+                return gone if scatter.base is not None or len(gone) < 2 else gone[1:]
         if "aten.cat" not in str(node.target) or result is None or not bool(self.kept(result).any()):
             return []
         terms = {term: self.flow.channels(term) for term in node.all_input_nodes}
@@ -143,7 +147,7 @@ def find_live(flow: Flow) -> Liveness:
 
 def _step(liveness: Liveness) -> bool:
     """Do the first of these steps that changes anything; a later one waits until the earlier ones have settled."""
-    for step in (_reads, _balance, _carriers, _one_each):
+    for step in (_reads, _balance, _carriers, _even_out, _one_each):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
         if int(liveness.live.sum()) + int(liveness.present.sum()) != before:
@@ -157,7 +161,8 @@ def _reads(liveness: Liveness) -> None:
         liveness.need(uses.first.inputs, liveness.wanted(uses))
     for scatter in liveness.flow.scatters:
         result = liveness.live[liveness.root[scatter.outputs.units]]
-        liveness.need(scatter.inputs, result & ~scatter.inputs.known)
+        for part in scatter.parts.values():
+            liveness.need(part, result & ~part.known)
 
 
 def _balance(liveness: Liveness) -> None:
@@ -188,20 +193,46 @@ def _filled(rows: Tensor, count: int) -> Tensor:
 
 def _carriers(liveness: Liveness) -> None:
     """Where constants cannot go into a bias, one channel of each group carries all of them."""
+    votes = torch.zeros(len(liveness.root))
     for uses in liveness.uses.values():
-        chosen = carriers(uses, liveness.carried(uses), liveness.kept(uses.first.inputs))
-        liveness.need(uses.first.inputs, chosen)
+        votes[liveness.root[uses.first.inputs.units[liveness.carried(uses)]]] += 1
+    for uses in liveness.uses.values():
+        inputs = uses.first.inputs
+        chosen = carriers(uses, liveness.carried(uses), liveness.kept(inputs), votes[liveness.root[inputs.units]])
+        liveness.need(inputs, chosen)
 
 
-def carriers(uses: Uses, carried: Tensor, there: Tensor) -> Tensor:
-    """For each group, the constant input that carries the others: the largest, of those that are there if any is."""
+def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = None) -> Tensor:
+    """For each group, the constant input that carries the others.
+
+    Args:
+        uses: The uses of a weight.
+        carried: The constants.
+        there: The inputs that are there anyway; if a constant is among them, it is taken.
+        votes: How many weights each input could serve: rather one that serves many, if it is not too small a number
+            to divide by.
+    """
     groups = uses.first.groups
-    carried, there = carried.view(groups, -1), there.view(groups, -1)
+    carried, there, size = carried.view(groups, -1), there.view(groups, -1), uses.value.abs().view(groups, -1)
     served = (carried & there).any(1, keepdim=True)
     candidates = torch.where(served, carried & there, carried)
-    size = torch.where(candidates, uses.value.abs().view(groups, -1), -1.0)
-    first_largest = torch.arange(size.shape[1]) == size.argmax(1, keepdim=True)
-    return (candidates & first_largest).flatten()
+    largest = torch.where(candidates, size, 0.0).amax(1, keepdim=True)
+    candidates &= size >= MIN_CARRIER * largest
+    rank = size / largest.clamp_min(1e-300) + (0 if votes is None else 2 * votes.view(groups, -1))
+    best = torch.where(candidates, rank, -1.0).argmax(1, keepdim=True)
+    return (candidates & (torch.arange(size.shape[1]) == best)).flatten()
+
+
+def _even_out(liveness: Liveness) -> None:
+    """A term of a sum that lacks next to nothing of it, or the other way round, gets it: then nothing is scattered."""
+    for scatter in liveness.flow.scatters:
+        for part in scatter.parts.values():
+            own, whole = liveness.kept(part), liveness.kept(scatter.outputs)
+            few = max(1, int(WORTH_A_COPY * int(whole.sum())))
+            if bool((own & whole).any()):
+                for channels, lacking in ((part, whole & ~own), (scatter.outputs, own & ~whole)):
+                    if int(lacking.sum()) <= few:
+                        liveness.hold(channels, lacking)
 
 
 def _one_each(liveness: Liveness) -> None:

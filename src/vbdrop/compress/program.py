@@ -67,10 +67,11 @@ def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[
     Raises:
         ProgramError: If the data is no program, or names something that ``root`` does not have.
     """
+    device = next((parameter.device for parameter in root.parameters()), torch.device("cpu"))
     for name, entry in buffers.items():
         if "." in name or hasattr(root, name):
             raise ProgramError(f"the program cannot add a buffer named {name!r}.")
-        root.register_buffer(name, decoded_tensor(entry))
+        root.register_buffer(name, decoded_tensor(entry).to(device))
     graph = fx.Graph()
     values: dict[str, fx.Node] = {}
     try:

@@ -13,14 +13,16 @@ from vbdrop.compress.plan import Plan
 def stored_bytes(tensor: Tensor) -> int:
     """The bytes that a tensor takes in a file, about: dense, or a bit a value and the non-zero ones, if that is less.
 
-    Floating-point numbers count as float32. The few bytes of names and headers are not counted.
+    Floating-point numbers count as float32, and whole ones, which are selected channels, as uint16 or a bit for each
+    channel to select from. The few bytes of names and headers are not counted.
 
     Example:
-        >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80))
-        (320, 10)
+        >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80)), stored_bytes(torch.arange(80))
+        (320, 10, 10)
     """
-    each = 4 if tensor.is_floating_point() else tensor.element_size()
-    return min(each * tensor.numel(), -(-tensor.numel() // 8) + each * int(torch.count_nonzero(tensor)))
+    if not tensor.is_floating_point():
+        return min(2 * tensor.numel(), -(-(int(tensor.max()) + 1) // 8)) if tensor.numel() else 0
+    return min(4 * tensor.numel(), -(-tensor.numel() // 8) + 4 * int(torch.count_nonzero(tensor)))
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,16 @@ def summarise(before: nn.Module, after: Mapping[str, Tensor], plan: Plan, left: 
     """
     layers, other_before, other = [], Counts(), Counts()
     state = before.state_dict()
-    weights = {name for name, parameter in before.named_parameters() if parameter.dim() > 1}
-    for name, tensor in state.items():
-        small = after.get(name)
-        if name in weights:
+    parameters = dict(before.named_parameters())
+    for name in [*parameters, *(name for name, _ in before.named_buffers() if name in state)]:  # what is tied, once
+        tensor, small = state[name], after.get(name)
+        if name in parameters and tensor.dim() > 1:
             layers.append(_layer(name, tensor, small, plan))
         else:
             other_before += Counts(bytes=_dense_bytes(tensor))
             other += Counts(bytes=0 if small is None else stored_bytes(small))
-    other += Counts(bytes=sum(stored_bytes(tensor) for name, tensor in after.items() if name not in state))
+    added = [tensor for name, tensor in after.items() if name not in state]
+    other += Counts(bytes=sum(map(stored_bytes, added)))
     return Summary(layers, other_before, other, left)
 
 
@@ -139,7 +142,7 @@ def _layer(name: str, tensor: Tensor, small: Tensor | None, plan: Plan) -> Layer
 
 
 def _dense_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * (4 if tensor.is_floating_point() else tensor.element_size())
+    return 4 * tensor.numel() if tensor.is_floating_point() else stored_bytes(tensor)
 
 
 def _by(shape: tuple[int, ...]) -> str:

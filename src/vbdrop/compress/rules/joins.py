@@ -91,14 +91,16 @@ def _values(node: fx.Node, placed: Placed) -> tuple[Tensor, Tensor]:
 
 
 def _scatter(flow: Flow, node: fx.Node, placed: Placed) -> Scatter | None:
-    """Let the term with more constants be smaller than the sum, where that is worth a copy."""
+    """Let terms with constants be smaller than the sum, where that is worth a copy."""
     is_sum = _operation(node) == "add" and node.kwargs.get("alpha", 1) == 1
     if not (flow.rewrite and is_sum and len(placed) == 2 and all(size_of(term) == size_of(node) for term in placed)):
         return None
-    base, part = sorted(placed, key=lambda term: int(placed[term].known.sum()))
-    if placed[part].known.double().mean() < WORTH_A_COPY:
-        return None
-    return Scatter(node, part, base, placed[part], placed[base])
+    parts = {term: part for term, part in placed.items() if part.known.double().mean() >= WORTH_A_COPY}
+    if len(parts) == 2:
+        first = next(iter(parts.values()))
+        return Scatter(node, parts, None, Channels.varying(first.axis, flow.units.new(len(first))))
+    base = next((term for term in placed if term not in parts), None)
+    return Scatter(node, parts, base, placed[base]) if parts and base is not None else None
 
 
 def _operation(node: fx.Node) -> str:

@@ -4,11 +4,10 @@ from torch import fx
 
 from vbdrop.compress.channels import Channels
 from vbdrop.compress.flow import Flow
-from vbdrop.compress.graph import concrete
 
 POINTWISE = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish"),
-    *("hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink", "threshold"),
+    *("hardswish", "hardsigmoid", "hardtanh", "threshold"),
     *("sigmoid", "tanh", "softplus", "log_sigmoid", "erf", "sin", "cos"),
     *("abs", "neg", "sign", "exp", "expm1", "log1p", "square", "sqrt", "reciprocal", "floor", "ceil", "round"),
     *("clamp", "clamp_min", "clamp_max", "pow"),
@@ -20,12 +19,12 @@ IDENTITIES = ("clone", "alias", "detach", "contiguous", "dropout", "feature_drop
 
 def pointwise(flow: Flow, node: fx.Node) -> Channels | None:
     """Apply the operation itself to the constants."""
-    source = node.args[0]
+    source, *arguments = node.args
     channels = flow.channels(source)
-    if channels is None or any("val" in other.meta for other in node.all_input_nodes if other is not source):
+    if channels is None or any(isinstance(argument, fx.Node) for argument in arguments):
         flow.keep(node, f"{node.target} takes a tensor where a number is expected")
         return None
-    value = node.target(channels.value, *concrete(node.args[1:]), **node.kwargs)  # type: ignore[operator]
+    value = node.target(channels.value, *arguments, **node.kwargs)  # type: ignore[operator]  # an OpOverload
     return channels.with_values(channels.known, value)
 
 
