@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import vbdrop
 from vbdrop import data
-from vbdrop.compress import compress, load
-from vbdrop.export import export, measure
+from vbdrop.compression import compress, load
+from vbdrop.exporting import export, measure
 from vbdrop.models import build
 
 DENSE_BYTES = 1_066_440

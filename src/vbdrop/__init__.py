@@ -13,15 +13,21 @@ _PUBLIC = {
     "Units": "layers",
     "Warmup": "objective",
     "Weights": "layers",
+    "apply": "compression",
+    "compress": "compression",
     "convert_": "convert",
     "deterministic_": "convert",
+    "export": "exporting",
     "kl": "objective",
+    "load": "compression",
+    "measure": "exporting",
     "param_groups": "convert",
     "predict": "prediction",
     "rates": "convert",
     "recalibrate_": "convert",
     "register_layer": "layers",
     "sampling": "prediction",
+    "sweep": "compression",
 }
 
 __all__ = sorted(_PUBLIC)

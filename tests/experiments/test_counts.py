@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vbdrop.compress import compress
+from vbdrop.compression import compress
 from vbdrop.experiments import count, units
 from vbdrop.models import LeNet5, build
 

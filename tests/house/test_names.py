@@ -15,15 +15,21 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "Units",
     "Warmup",
     "Weights",
+    "apply",
+    "compress",
     "convert_",
     "deterministic_",
+    "export",
     "kl",
+    "load",
+    "measure",
     "param_groups",
     "predict",
     "rates",
     "recalibrate_",
     "register_layer",
     "sampling",
+    "sweep",
 ]
 
 

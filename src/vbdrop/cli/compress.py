@@ -11,12 +11,12 @@ from torch import Tensor
 
 from vbdrop.cli.console import grid, out, print_json
 from vbdrop.cli.options import AsJson, DataDir, verb
-from vbdrop.compress import Compressed
-from vbdrop.compress import compress as remove
-from vbdrop.compress.pack import save as save_model
+from vbdrop.compression import Compressed
+from vbdrop.compression import compress as remove
+from vbdrop.compression.pack import save as save_model
 from vbdrop.experiments import Config, Record, trained_model
 from vbdrop.experiments.inputs import examples
-from vbdrop.export import export as export_model
+from vbdrop.exporting import export as export_model
 from vbdrop.models import MODELS
 from vbdrop.objective import noisy_tensors
 from vbdrop.train import evaluate

@@ -1,6 +1,8 @@
 """What the verbs share: where they write, how they read settings, and how a mistake on the command line is said."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,15 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+FILE_WIDTH = 160
+
 
 def out() -> Console:
-    """Return the console for results.
+    """Return the console for results; in a file, tables may be wider than in a terminal.
 
     Example:
         >>> out().stderr
         False
     """
-    return Console(highlight=False)
+    in_file = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=FILE_WIDTH if in_file else None)
 
 
 def err() -> Console:
@@ -55,8 +60,7 @@ def grid(
     """
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(header):
-        words = index < left
-        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=index == 0 or not words)
+        table.add_column(name, justify="left" if index < left else "right", overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*row)
     return table

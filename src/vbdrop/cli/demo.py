@@ -14,7 +14,7 @@ from vbdrop.cli.compress import comparison
 from vbdrop.cli.console import err, out
 from vbdrop.cli.options import verb
 from vbdrop.cli.train import report
-from vbdrop.compress import compress
+from vbdrop.compression import compress
 from vbdrop.experiments import Record, execute, make_method, resolve, trained_model
 from vbdrop.experiments.inputs import examples, facts
 from vbdrop.models import MODELS

@@ -13,12 +13,13 @@ from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, print_json, usage
+from vbdrop.cli.fitting import fitted
 from vbdrop.cli.options import AsJson, DataDir, verb
 from vbdrop.cli.watching import Bars, Lines, network
 from vbdrop.experiments import Book, Config, Runner, Table, checksums, layout, markdown, protocol_of
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
-from vbdrop.experiments.sheets import NOT_RUN, Sheet, chosen, missing, notes
+from vbdrop.experiments.sheets import NOT_RUN, PAPER, Sheet, chosen, missing, notes
 from vbdrop.train.files import write_atomically
 from vbdrop.train.progress import duration
 
@@ -122,10 +123,10 @@ def _show(table: Table, folder: Path, as_json: bool) -> None:
         return
     console = out()
     console.print(Text(f"Table {table.protocol.number}: {table.protocol.title}", style="bold"))
-    for sheet in layout(table):
-        console.print(_grid(sheet, title=None if table.protocol.kind == "error" else sheet.title))
-    if (selection := chosen(table)) is not None:
-        console.print(_grid(selection, title=selection.title))
+    selection = chosen(table)
+    for sheet in [*layout(table), *([selection] if selection is not None else [])]:
+        for part in fitted(sheet, console.width):
+            console.print(_grid(part, title=None if sheet.title == table.protocol.title else sheet.title))
     for note in notes(table):
         console.print(note, style="dim")
     if commands := missing(table):
@@ -145,7 +146,7 @@ def _grid(sheet: Sheet, title: str | None) -> RichTable:
 
 
 def _style(column: str, cell: str, ours: bool) -> str:
-    if column == "paper":
+    if column == PAPER:
         return "dim"
     if cell in (NOT_RUN, "diverged"):
         return "yellow"

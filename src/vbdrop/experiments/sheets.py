@@ -10,6 +10,7 @@ from vbdrop.experiments.tables import Stat, Table, TableCell
 
 NOT_RUN = "not run"
 NONE = "–"
+PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _rows(table: Table) -> list[tuple[TableCell, ...]]:
 def _errors(table: Table) -> Sheet:
     header = ["Method"]
     for column in _columns(table):
-        header += [column.title, "paper"]
+        header += [column.title, PAPER]
     rows, ours = [], []
     for cells in _rows(table):
         row = [cells[0].row.title]
@@ -147,7 +148,7 @@ def _errors(table: Table) -> Sheet:
 def _compression(table: Table, column: Column) -> Sheet:
     by_weights = table.protocol.kind == "weights"
     what = "zeros per layer %" if by_weights else "units per layer"
-    header = ("Method", "error %", "paper", what, "paper", "fewer weights", "paper", "n")
+    header = ("Method", "error %", PAPER, what, PAPER, "fewer weights", PAPER, "n")
     rows, ours = [], []
     for cells in _rows(table):
         cell = next(cell for cell in cells if cell.column.key == column.key)

@@ -1,0 +1,155 @@
+"""`compress`: from a trained model to a plain, smaller one with the same outputs."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from vbdrop.compression.budget import Budget, threshold_for
+from vbdrop.compression.graph import TraceError, trace
+from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.pack import built_with, save
+from vbdrop.compression.plan import Plan
+from vbdrop.compression.removal import Removal, remove
+from vbdrop.compression.summary import Summary, summarise
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What `vbdrop.compress` gives.
+
+    Attributes:
+        model: The small model: plain `torch.nn` modules, in eval mode, with the outputs of the masked one.
+        plan: What was removed, as data; see `vbdrop.compression.apply`.
+        left: What keeps its channels although some of them may not matter, and why.
+        threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
+        example_inputs: The inputs that it was compared on, by position.
+    """
+
+    model: nn.Module
+    plan: Plan
+    left: dict[str, str]
+    threshold: float | None
+    example_inputs: tuple[Any, ...]
+    _summary: Summary
+    _arguments: dict[str, Any] | None
+
+    def summary(self) -> Summary:
+        """The counts before and after, a layer a row; print it."""
+        return self._summary
+
+    def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
+        """Write the small model as one safetensors file, for `vbdrop.load`.
+
+        Args:
+            path: Where to write; what is there is replaced at the very end.
+            dtype: What floating-point numbers are stored as; None for exactly as they are.
+
+        Returns:
+            The bytes of the file.
+        """
+        return save(path, self.model, self.plan, dtype=dtype, arguments=self._arguments)
+
+
+def compress(
+    model: nn.Module,
+    example_inputs: Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any],
+    threshold: float | None = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    budget: str | int | None = None,
+    max_macs: int | None = None,
+    max_weights: int | None = None,
+    rewrite: bool = True,
+) -> Compressed:
+    """Take out of a trained model what it does not need.
+
+    The dead weights of a converted model become zeros (a plain model is taken with the zeros that it has). Channels
+    that are constant or that nothing reads are then removed, exactly: constants go into the biases behind them. The
+    small model keeps the class, if its forward still holds, and the names of all modules; otherwise it is a
+    `torch.fx.GraphModule` with the same modules under the same names. It was compared with the masked model on the
+    example inputs.
+
+    Args:
+        model: A trained model, converted or plain; it is not changed.
+        example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
+            size of their first axis, the batch, does not matter later.
+        threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+        example_kwargs: Named inputs besides.
+        budget: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is lowered
+            until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
+        max_macs: The same for multiply-adds per example.
+        max_weights: The same for weights that are not zero.
+        rewrite: Whether the forward may be replaced by a graph. Without, only what leaves it valid is removed, as a
+            model needs that is trained further.
+
+    Returns:
+        The small model, its plan and summary, and what was left.
+
+    Raises:
+        ValueError: If the model does not accept the inputs, or no threshold meets the budget.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
+        >>> with torch.no_grad():
+        ...     _ = model[0].weight[:4].zero_()
+        >>> compress(model, torch.zeros(1, 8)).model
+        Sequential(
+          (0): Linear(in_features=8, out_features=2, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=2, out_features=2, bias=True)
+        )
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    args, kwargs = _arguments(example_inputs, example_kwargs)
+    wanted = Budget.of(budget, max_macs, max_weights)
+    plain = masked_copy(model, threshold)
+    _check_inputs(plain, args, kwargs)
+    try:
+        traced, why = trace(plain, args, kwargs), ""
+    except TraceError as error:
+        traced, why = None, f"{error}; its weights are masked and all shapes stay"
+    if wanted is not None:
+        threshold = threshold_for(wanted, model, threshold, traced, rewrite=rewrite)
+        plain = masked_copy(model, threshold)
+    if traced is None:
+        removal = Removal(plain, Plan(), {"model": why})
+    else:
+        removal = remove(plain, traced, args, kwargs, rewrite=rewrite)
+    small, plan, left = removal
+    summary = summarise(plain, small.state_dict(), plan, left)
+    inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
+    return Compressed(small, plan, left, threshold, inputs, summary, built_with(model))
+
+
+def _arguments(inputs: Any, named: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401
+    """The example inputs as positional and named arguments."""
+    if named is not None and not isinstance(named, Mapping):
+        raise TypeError(f"`example_kwargs` must be a dict of inputs by name; got {type(named).__name__}.")
+    if isinstance(inputs, Mapping):
+        return (), {**inputs, **(named or {})}
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs), dict(named or {})
+    if isinstance(inputs, Tensor):
+        return (inputs,), dict(named or {})
+    raise TypeError(f"`example_inputs` must be a tensor, a tuple of arguments or a dict; got {type(inputs).__name__}.")
+
+
+@torch.no_grad()
+def _check_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the model once, so that inputs that it does not accept are named as what they are."""
+    try:
+        model(*args, **kwargs)
+    except Exception as error:
+        leaves = pytree.tree_leaves((args, kwargs))
+        shapes = [f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves if isinstance(leaf, Tensor)]
+        raise ValueError(
+            f"`example_inputs` must be inputs that the model accepts; with {', '.join(shapes) or 'no tensors'} it "
+            f"raised {type(error).__name__}: {error}"
+        ) from error

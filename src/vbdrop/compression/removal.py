@@ -1,0 +1,58 @@
+"""Remove from a traced model what it does not need, and check that the outputs are the same."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from vbdrop.compression.agreement import disagreement
+from vbdrop.compression.apply import apply
+from vbdrop.compression.graph import Traced
+from vbdrop.compression.plan import Plan
+from vbdrop.compression.planning import make_plan
+
+
+class Removal(NamedTuple):
+    """A small model, the plan that made it, and what was left with the reason."""
+
+    model: nn.Module
+    plan: Plan
+    left: dict[str, str]
+
+
+def remove(
+    model: nn.Module, traced: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, rewrite: bool = True
+) -> Removal:
+    """Make a small copy of a masked model.
+
+    The first plan counts whose model gives the same outputs: with the class's own forward if it may still hold (a trace
+    does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less removed.
+
+    Args:
+        model: A plain model with exact zeros, in eval mode.
+        traced: Its graph.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        rewrite: Whether the forward may be replaced.
+    """
+    said = None
+    for plan, left in _candidates(traced, model, rewrite):
+        small = apply(plan, copy.deepcopy(model))
+        said = disagreement(model, small, args, kwargs)
+        if said is None:
+            return Removal(small, plan, left)
+    return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
+
+
+def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, dict[str, str]]]:
+    """Plans that may hold, the one that removes most first."""
+    if rewrite:
+        draft = make_plan(traced, model)
+        if draft.keeps_forward:
+            yield draft.plan, draft.left
+        if draft.program is not None:
+            yield draft.program, draft.left
+    for frozen_shapes in (False, True):
+        draft = make_plan(traced, model, rewritten=False, frozen_shapes=frozen_shapes)
+        yield draft.plan, draft.left

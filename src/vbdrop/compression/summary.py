@@ -1,0 +1,164 @@
+"""Counts before and after: shapes, weights, non-zeros, bytes and multiply-adds, a layer a row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.compression.layers import owner
+from vbdrop.compression.plan import Plan
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """The bytes that a tensor takes in a file, about: dense, or a bit a value and the non-zero ones, if that is less.
+
+    Floating-point numbers count as float32, and whole ones, which are selected channels, as uint16 or a bit for each
+    channel to select from. The few bytes of names and headers are not counted.
+
+    Example:
+        >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80)), stored_bytes(torch.arange(80))
+        (320, 10, 10)
+    """
+    if not tensor.is_floating_point():
+        return min(2 * tensor.numel(), -(-(int(tensor.max()) + 1) // 8)) if tensor.numel() else 0
+    return min(4 * tensor.numel(), -(-tensor.numel() // 8) + 4 * int(torch.count_nonzero(tensor)))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a layer, or a whole model, has.
+
+    Attributes:
+        weights: The number of weights (matrices and kernels; not biases or normalisation).
+        nonzeros: How many of them are not zero.
+        bytes: About the bytes that all its tensors take in a file.
+        macs: Multiply-adds for one example, or None where they were not traced.
+    """
+
+    weights: int = 0
+    nonzeros: int = 0
+    bytes: int = 0
+    macs: int | None = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        macs = None if self.macs is None or other.macs is None else self.macs + other.macs
+        return Counts(self.weights + other.weights, self.nonzeros + other.nonzeros, self.bytes + other.bytes, macs)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One row of a summary.
+
+    Attributes:
+        name: The layer's weight, without its last part where that is ``weight``.
+        shape: Its shape before.
+        small_shape: Its shape afterwards; None if the layer is gone.
+        before: Its counts before, dense.
+        after: Its counts afterwards.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    small_shape: tuple[int, ...] | None
+    before: Counts
+    after: Counts
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `vbdrop.compress` made of a model; readable when printed.
+
+    Attributes:
+        layers: A row for each weight.
+        other: Bytes of everything else: biases, normalisation, buffers.
+        other_before: The same before.
+        left: What keeps its channels, and why.
+    """
+
+    layers: list[Layer]
+    other_before: Counts
+    other: Counts
+    left: dict[str, str]
+
+    @property
+    def before(self) -> Counts:
+        """The counts of the whole model before."""
+        return sum((layer.before for layer in self.layers), self.other_before)
+
+    @property
+    def after(self) -> Counts:
+        """The counts of the whole model afterwards."""
+        return sum((layer.after for layer in self.layers), self.other)
+
+    def __str__(self) -> str:
+        rows = [["layer", "shape", "now", "weights", "now", "non-zero", "bytes", "now", "MACs", "now"]]
+        for layer in self.layers:
+            small = "gone" if layer.small_shape is None else _by(layer.small_shape)
+            rows.append([layer.name, _by(layer.shape), small, *_numbers(layer.before, layer.after)])
+        rows.append(["the rest", "", "", *_numbers(self.other_before, self.other)])
+        rows.append(["total", "", "", *_numbers(self.before, self.after)])
+        lines = _aligned(rows)
+        lines += [f"left: {place}: {reason}" for place, reason in self.left.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def summarise(before: nn.Module, after: Mapping[str, Tensor], plan: Plan, left: dict[str, str]) -> Summary:
+    """Count a model before and after.
+
+    Args:
+        before: The masked model.
+        after: The state dict of the small one.
+        plan: The plan between them.
+        left: What keeps its channels, and why.
+    """
+    layers, other_before, other = [], Counts(), Counts()
+    state = before.state_dict()
+    parameters = dict(before.named_parameters())
+    for name in [*parameters, *(name for name, _ in before.named_buffers() if name in state)]:  # what is tied, once
+        tensor, small = state[name], after.get(name)
+        if name in parameters and tensor.dim() > 1:
+            layers.append(_layer(name, tensor, small, plan))
+        else:
+            other_before += Counts(bytes=_dense_bytes(tensor))
+            other += Counts(bytes=0 if small is None else stored_bytes(small))
+    added = [tensor for name, tensor in after.items() if name not in state]
+    other += Counts(bytes=sum(map(stored_bytes, added)))
+    return Summary(layers, other_before, other, left)
+
+
+def _layer(name: str, tensor: Tensor, small: Tensor | None, plan: Plan) -> Layer:
+    positions = plan.positions.get(name)
+    title = owner(name) if name.endswith(".weight") else name
+    full, none = tensor.numel(), Counts()
+    before = Counts(full, full, _dense_bytes(tensor), None if positions is None else positions * full)
+    if small is None:
+        return Layer(title, tuple(tensor.shape), None, before, none)
+    macs = None if positions is None else positions * small.numel()
+    after = Counts(small.numel(), int(torch.count_nonzero(small)), stored_bytes(small), macs)
+    return Layer(title, tuple(tensor.shape), tuple(small.shape), before, after)
+
+
+def _dense_bytes(tensor: Tensor) -> int:
+    return 4 * tensor.numel() if tensor.is_floating_point() else stored_bytes(tensor)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _numbers(before: Counts, after: Counts) -> list[str]:
+    pairs = (before.weights, after.weights, after.nonzeros, before.bytes, after.bytes, before.macs, after.macs)
+    return ["?" if number is None else f"{number:,}" for number in pairs]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows of cells as lines: words to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,112 @@
+"""The graph of the small model while it is being written."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
+
+from vbdrop.compression.channels import Channels
+from vbdrop.compression.decide import Columns
+from vbdrop.compression.graph import arguments_of, concrete, is_tensor
+from vbdrop.compression.layers import SHAPES, owner
+from vbdrop.compression.liveness import Liveness
+from vbdrop.compression.plan import Plan
+
+CALLED_AS_MODULES = (*SHAPES, nn.LayerNorm, nn.GroupNorm)
+
+
+class Writer:
+    """A new graph, and what is needed to write it.
+
+    Attributes:
+        liveness: Which units stay.
+        inputs: The inputs that each weight keeps.
+        plan: The rest of the plan.
+        graph: The new graph.
+        values: Old node -> new node.
+        buffers: The tensors that the graph needs besides those of the model, by name.
+        new_sizes: Whether a size that the traced forward had as a number is another one now.
+        new_operations: Whether anything else differs, so that the class's own forward cannot hold.
+    """
+
+    def __init__(self, liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> None:
+        self.liveness = liveness
+        self.inputs = inputs
+        self.plan = plan
+        self.flow = liveness.flow
+        self.graph = fx.Graph()
+        self.values: dict[fx.Node, fx.Node] = {}
+        self.buffers: dict[str, Tensor] = {}
+        self.new_sizes = False
+        self.new_operations = False
+
+    def value(self, node: fx.Node) -> fx.Node:
+        """The new node for an old one; parameters and constants are fetched when they are first used."""
+        if node not in self.values:
+            name = self.flow.traced.names[node]
+            constant = self.flow.traced.constants.get(name)
+            self.values[node] = self.graph.get_attr(name) if constant is None else self.buffer(name, constant)
+        return self.values[node]
+
+    def buffer(self, name: str, tensor: Tensor) -> fx.Node:
+        """Add a tensor under this name, or one like it if the model has it already."""
+        name = name.replace(".", "_")
+        while name in self.buffers or hasattr(self.flow.model, name):
+            name += "_"
+        self.buffers[name] = tensor
+        # the module has no such buffer until the graph is applied
+        return self.graph.create_node("get_attr", name)
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:  # noqa: ANN401 -- an operation, its arguments
+        """Add an operation."""
+        return self.graph.call_function(target, args, kwargs)
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        """The same operation on the new values, as the call of a module where it is one."""
+        path = self.module_of(node)
+        if path is not None:
+            source = next(source for source in node.all_input_nodes if self.flow.name(source) is None)
+            return self.graph.create_node("call_module", path, (self.value(source),))
+        return self.graph.node_copy(node, self.value)
+
+    def kept(self, channels: Channels) -> Tensor:
+        """Which of these channels stay."""
+        return self.liveness.kept(channels)
+
+    def select(self, value: fx.Node, axis: int, positions: Tensor, name: str) -> fx.Node:
+        """Select channels of a value."""
+        self.new_operations = True
+        return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
+
+    def module_of(self, node: fx.Node) -> str | None:
+        """The module whose whole forward this operation is, or None if there is none."""
+        names = {self.flow.name(source) for source in node.all_input_nodes} - {None}
+        others = [source for source in node.all_input_nodes if self.flow.name(source) is None]
+        paths = {owner(name) for name in names if name is not None}
+        if len(paths) != 1 or len(others) != 1 or not is_tensor(others[0]):
+            return None
+        (path,) = paths
+        module = self.flow.model.get_submodule(path)
+        own = {f"{path}.{name}" if path else name for name, tensor in module.named_parameters(recurse=False)}
+        if not path or type(module) not in CALLED_AS_MODULES or not own <= names or not _same_call(module, node):
+            return None
+        return path
+
+
+def _same_call(module: nn.Module, node: fx.Node) -> bool:
+    """Whether the module's own settings are those of the traced call."""
+    call = arguments_of(node)
+    if not isinstance(module, _ConvNd):
+        return all(concrete(call[name]) == getattr(module, name) for name in ("eps",) if name in call)
+    dims = len(module.kernel_size)
+    names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
+    settings = all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
+    return settings and module.padding_mode == "zeros"
+
+
+def _spread(value: Any, dims: int) -> Any:  # noqa: ANN401 -- a number, one for each dimension, or a word
+    found = concrete(value)
+    if isinstance(found, int):
+        return [found] * dims
+    return found * dims if isinstance(found, list) and len(found) == 1 else found

@@ -1,0 +1,96 @@
+"""Whether what was written answers like the model: the same inputs, one sample and a batch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from vbdrop.exporting.errors import ExportError
+
+Inputs = tuple[Tensor, ...]
+Runner = Callable[[Inputs], Sequence[Tensor]]
+
+BATCH = 3
+"""Samples in the second check; the first has one."""
+
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""The largest difference allowed, as a share of the largest output; for narrower types `NARROW_TOLERANCE`."""
+
+NARROW_TOLERANCE = 2e-2
+
+
+def resized(inputs: Inputs, batch: int) -> Inputs:
+    """The inputs with another number of samples: those given, as often as needed.
+
+    Example:
+        >>> resized((torch.tensor([[1.0], [2.0]]),), 3)[0].flatten().tolist()
+        [1.0, 2.0, 1.0]
+    """
+    return tuple(
+        value[torch.arange(batch, device=value.device) % len(value)] if value.dim() else value for value in inputs
+    )
+
+
+def check_inputs(inputs: Inputs) -> list[Inputs]:
+    """One sample as given, and a batch with fresh noise of the same spread in all but its first sample."""
+    generator = torch.Generator().manual_seed(0)
+
+    def varied(value: Tensor) -> Tensor:
+        if not value.is_floating_point() or not value.dim():
+            return value
+        noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        noise[:1] = 0
+        return value + noise * (value.std(correction=0) + 0.1)
+
+    return [resized(inputs, 1), tuple(varied(value) for value in resized(inputs, BATCH))]
+
+
+def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """The tensors that a model returns, in order, whatever structure holds them."""
+    with torch.no_grad():
+        return [leaf for leaf in pytree.tree_leaves(model(*inputs)) if isinstance(leaf, Tensor)]
+
+
+def verify(model: nn.Module, run: Runner, inputs: Inputs, path: Path) -> float:
+    """Compare what `run` gives with the model itself.
+
+    Returns:
+        The largest absolute difference.
+
+    Raises:
+        ExportError: They differ by more than the tolerance, or one of them cannot take the batch.
+    """
+    largest = 0.0
+    for batch in check_inputs(inputs):
+        expected = outputs_of(model, batch)
+        actual = list(run(batch))
+        if [_extent(value) for value in expected] != [_extent(value) for value in actual]:
+            given, wanted = ([tuple(value.shape) for value in values] for values in (actual, expected))
+            raise ExportError(
+                f"{path.name} gives outputs of the shapes {given}, the model {wanted}. Nothing was written."
+            )
+        for a, b in zip(expected, actual, strict=True):
+            largest = max(largest, _difference(a, b, path))
+    return largest
+
+
+def _extent(value: Tensor) -> tuple[int, int]:
+    """Samples and values; C knows no shapes beyond these."""
+    return (len(value) if value.dim() else 0), value.numel()
+
+
+def _difference(expected: Tensor, actual: Tensor, path: Path) -> float:
+    a, b = expected.double().flatten(), actual.double().flatten()
+    if a.numel() == 0:
+        return 0.0
+    precision = min((expected.dtype, actual.dtype), key=lambda dtype: dtype.itemsize)
+    allowed = TOLERANCES.get(precision, NARROW_TOLERANCE) * float(a[a.isfinite()].abs().max().clamp(min=1e-3))
+    difference = float(torch.where(a == b, 0.0, (a - b).abs()).max())  # equal infinities are equal
+    if not difference <= allowed:
+        raise ExportError(
+            f"{path.name} does not agree with the model: the largest difference is {difference:.3g}, {allowed:.3g} are "
+            f"allowed for outputs as large as {float(a.abs().max()):.3g}. Nothing was written."
+        )
+    return difference

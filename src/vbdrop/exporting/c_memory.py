@@ -1,0 +1,103 @@
+"""Where each buffer of a program lies: in the caller's arrays, or in one static array whose parts are used again."""
+
+from dataclasses import dataclass
+
+from vbdrop.exporting.c_program import Buffer, Program
+
+# Parts of the static array start at multiples of this many floats, so that a vector load does not straddle cache lines.
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A C expression for each buffer and for the workspace of each operation, and the floats of scratch memory."""
+
+    buffers: dict[Buffer, str]
+    workspaces: dict[int, str]
+    scratch_size: int
+
+
+@dataclass
+class _Block:
+    """Memory that is in use from operation `first` to operation `last`."""
+
+    size: int
+    first: int
+    last: int
+    offset: int = 0
+
+    def meets(self, other: "_Block") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def place(program: Program) -> Layout:
+    """Place the buffers of `program`, in as little scratch memory as a greedy first fit finds.
+
+    An operation that may work in place does so where its source is not read again.
+    """
+    last_read = _last_reads(program)
+    owner = _shared_owners(program, last_read)
+    blocks: dict[Buffer, _Block] = {}
+    for step, operation in enumerate(program.operations):
+        block = blocks.setdefault(owner[operation.target], _Block(operation.target.size, step, step))
+        block.last = max(block.last, last_read.get(operation.target, step))
+    workspaces = {
+        step: _Block(operation.workspace, step, step)
+        for step, operation in enumerate(program.operations)
+        if operation.workspace
+    }
+    blocks.pop(owner[program.output], None)
+    size = _fit([*blocks.values(), *workspaces.values()])
+
+    def expression(buffer: Buffer) -> str:
+        if owner[buffer] == owner[program.output] and buffer != program.input:
+            return "output"
+        return "input" if buffer == program.input else _at(blocks[owner[buffer]])
+
+    return Layout(
+        {buffer: expression(buffer) for buffer in owner},
+        {step: _at(block) for step, block in workspaces.items()},
+        size,
+    )
+
+
+def _last_reads(program: Program) -> dict[Buffer, int]:
+    last = {source: step for step, operation in enumerate(program.operations) for source in operation.sources}
+    last[program.output] = len(program.operations)
+    return last
+
+
+def _shared_owners(program: Program, last_read: dict[Buffer, int]) -> dict[Buffer, Buffer]:
+    """The buffer whose memory each buffer uses: its own, or through operations in place that of an earlier one."""
+    owner = {program.input: program.input}
+    for step, operation in enumerate(program.operations):
+        owner[operation.target] = operation.target
+        if not operation.in_place:
+            continue
+        source, *others = operation.sources
+        if source != program.input and last_read[source] == step and source not in others:
+            owner[operation.target] = owner[source]
+    return owner
+
+
+def _fit(blocks: list[_Block]) -> int:
+    """Give each block an offset; the largest choose first. Returns the floats needed in all."""
+    placed: list[_Block] = []
+    for block in sorted(blocks, key=lambda block: -block.size):
+        offset = 0
+        for other in sorted(placed, key=lambda other: other.offset):
+            if other.meets(block):
+                if offset + block.size <= other.offset:
+                    break
+                offset = max(offset, _aligned(other.offset + other.size))
+        block.offset = offset
+        placed.append(block)
+    return max((block.offset + block.size for block in placed), default=0)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def _at(block: _Block) -> str:
+    return f"scratch + {block.offset}" if block.offset else "scratch"

@@ -1,0 +1,167 @@
+"""From a model to the program that is written as C: the graph of `torch.export`, node by node.
+
+The graph is traced for one sample, so every shape is a number. What does not depend on the input is computed here.
+Operations that only move values (views, slices, selections, transpositions) are run once on the positions themselves:
+the result tells which value goes where, whatever the operation was called.
+"""
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from vbdrop.compression.graph import arguments_of
+from vbdrop.exporting.c_builder import Builder, Call, Variable
+from vbdrop.exporting.c_operations import OPERATIONS
+from vbdrop.exporting.c_program import Gather, Program, fold_affine
+from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.quiet import quiet_torch
+
+# Operations that move values and compute nothing.
+MOVES = frozenset(
+    {
+        "alias",
+        "alpha_dropout",
+        "chunk",
+        "clone",
+        "contiguous",
+        "detach",
+        "dropout",
+        "expand",
+        "expand_as",
+        "feature_dropout",
+        "flatten",
+        "flip",
+        "index",
+        "index_select",
+        "lift_fresh_copy",
+        "movedim",
+        "narrow",
+        "permute",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "repeat",
+        "reshape",
+        "roll",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "swapaxes",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "_unsafe_view",
+        "view",
+        "view_as",
+    }
+)
+CASTS = frozenset({"to", "_to_copy"})
+
+
+def read_program(model: nn.Module, example: torch.Tensor) -> Program:
+    """Read `model`, in eval mode, as a program for one sample; `example` is an input with a batch of any size."""
+    exported = _trace(model, example[:1])
+    constants = _constants(exported)
+    builder = Builder()
+    source = Variable(builder.buffer(example[0].numel()), tuple(example.shape[1:]))
+    values: dict[fx.Node, Any] = {}
+    outputs: list[Any] = []
+    for node in exported.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = constants.get(node.name, source)
+        elif node.op == "output":
+            outputs = [values.get(value, value) for value in node.args[0]]
+        else:
+            values[node] = _run(builder, node, values)
+    if len(outputs) != 1:
+        raise ExportError(f"the C writer writes models with one output; this one has {len(outputs)}.")
+    result = builder.variable("output", outputs[0]).buffer
+    if result == source.buffer:
+        target = builder.buffer(result.size)
+        builder.operations.append(Gather("output", result, target, np.zeros(1, np.int64), result.size))
+        result = target
+    return fold_affine(Program(source.buffer, result, builder.operations))
+
+
+def _trace(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
+    """The graph of `model` for inputs of the shape of `example`, without operations in place."""
+    with quiet_torch(), torch.no_grad():
+        program: ExportedProgram = torch.export.export(model, (example,)).run_decompositions({})
+    return program
+
+
+def _constants(exported: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and other tensors of the model, by the name of their placeholder."""
+    values: dict[str, Any] = {**exported.constants, **exported.state_dict}
+    constants: dict[str, torch.Tensor] = {}
+    inputs = 0
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            constants[spec.arg.name] = values[str(spec.target)]
+        else:
+            inputs += 1
+    if inputs != 1:
+        raise ExportError(f"the C writer writes models with one input; this one has {inputs}.")
+    return constants
+
+
+def _run(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 -- a value of the graph can be anything
+    """The value of one node: a variable, a constant, or a sequence of these."""
+    if node.target is operator.getitem:
+        sequence, position = node.args
+        return values[sequence][position]  # type: ignore[index]  # the arguments of getitem
+    call = _bind(node, values)
+    if call.name.startswith("_assert"):
+        return None
+    variables = [value for value in pytree.tree_leaves(call.arguments) if isinstance(value, Variable)]
+    if not variables:
+        return _constant(call, node)
+    if call.name in CASTS and node.meta["val"].dtype.is_floating_point:
+        return variables[0]
+    if call.name in MOVES:
+        return _move(builder, call, node, variables)
+    if call.name not in OPERATIONS:
+        raise call.unsupported()
+    return OPERATIONS[call.name](builder, call)
+
+
+def _bind(node: fx.Node, values: dict[fx.Node, Any]) -> Call:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        raise ExportError(f"the C writer cannot write the operation `{target}` (node `{node.name}`).")
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    shape = tuple(int(size) for size in first.shape[1:]) if isinstance(first, torch.Tensor) else ()
+    arguments = fx.map_arg(arguments_of(node), lambda used: values[used])
+    return Call(target._schema.name.removeprefix("aten::"), node.name, dict(arguments), shape)
+
+
+def _constant(call: Call, node: fx.Node) -> Any:  # noqa: ANN401 -- a value of the graph can be anything
+    target: Any = node.target
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise call.unsupported("it is random")
+    return target(**call.arguments)
+
+
+def _move(builder: Builder, call: Call, node: fx.Node, variables: list[Variable]) -> Variable | list[Variable]:
+    if len(variables) != 1:
+        raise call.unsupported("it chooses values by other values")
+    source = variables[0]
+    positions = torch.arange(source.buffer.size).reshape(1, *source.shape)
+    arguments = pytree.tree_map(lambda value: positions if isinstance(value, Variable) else value, call.arguments)
+    target: Any = node.target
+    moved = target(**arguments)
+    parts = [moved] if isinstance(moved, torch.Tensor) else list(moved)
+    if any(part.ndim == 0 or part.shape[0] != 1 for part in parts):
+        raise call.unsupported("it moves the batch axis")
+    gathered = [builder.gather(f"{call.node}_{i}" if i else call.node, source, p[0]) for i, p in enumerate(parts)]
+    return gathered[0] if isinstance(moved, torch.Tensor) else gathered

@@ -1,0 +1,114 @@
+"""`export`: a model as a file for another runtime, checked against the model before it is there."""
+
+import copy
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vbdrop.compression import Compressed
+from vbdrop.convert import deterministic_
+from vbdrop.exporting.agreement import Inputs, verify
+from vbdrop.exporting.table import FORMATS
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        paths: The files; the one that was asked for comes first.
+        bytes: All of them together.
+        verified: Whether the file itself was run, and gave what the model gives.
+        difference: The largest difference from the model's outputs; None where it could not be run.
+        note: Why it was not verified; empty where it was.
+    """
+
+    paths: tuple[Path, ...]
+    bytes: int
+    verified: bool
+    difference: float | None
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The file that was asked for."""
+        return self.paths[0]
+
+    def __str__(self) -> str:
+        files = " and ".join(path.name for path in self.paths)
+        check = f"verified, largest difference {self.difference:.1e}" if self.verified else f"NOT verified: {self.note}"
+        return f"{files}, {self.bytes:,} bytes, {check}"
+
+
+def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tensor | Inputs | None = None) -> Exported:
+    """Write a model as ``.onnx``, ``.pt2`` or ``.c``, and check that the file gives what the model gives.
+
+    The check runs the real thing: ONNX Runtime, the reloaded program, or the compiled C, on one sample and on a batch.
+    If they disagree, it is an error and no file is left. Without a C compiler the C is written and reported as not
+    verified. Files that are there already are replaced at the very end.
+
+    Args:
+        small: What `vbdrop.compress` gives, or any plain `torch.nn.Module`; exported in eval mode, and not changed.
+        path: Where to write; the ending chooses the format. ``net.c`` comes with a header ``net.h``.
+        example_inputs: A batch of inputs, for a plain model.
+
+    Returns:
+        The files, their size, and the largest difference from the model; print it.
+
+    Raises:
+        ValueError: The ending is not that of a format, or there are no example inputs.
+        ExportError: The model cannot be written in this format (the message names the operation), or the file does not
+            agree with it.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     exported = export(model, f"{folder}/net.pt2", torch.zeros(1, 4))
+        >>> exported.path.name, exported.verified
+        ('net.pt2', True)
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ValueError(f"`path` must end in one of {', '.join(FORMATS)}; got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise ValueError(f"`path` must lie in a folder that exists; got {str(path)!r}.")
+    model, inputs = plain_copy(small, example_inputs)
+    writer = FORMATS[path.suffix]
+    # The same file system, so that the files appear whole or not at all.
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".vbdrop-") as folder:
+        written = writer.write(model, Path(folder) / path.name, inputs)
+        run = writer.run(written[0])
+        difference = None if run is None else verify(model, run, inputs, path)
+        size = sum(file.stat().st_size for file in written)
+        paths = tuple(file.replace(path.parent / file.name) for file in reversed(written))[::-1]
+    return Exported(paths, size, run is not None, difference, "" if run is not None else writer.without)
+
+
+def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:
+    """A copy of the model, on the CPU, in eval mode and without noise, and inputs for it.
+
+    Raises:
+        TypeError: Neither a model nor something that has one.
+        ValueError: There are no inputs, or the model does not take them.
+    """
+    if not isinstance(small, nn.Module | Compressed):
+        raise TypeError(f"`small` must be a torch.nn.Module or what vbdrop.compress gives; got {type(small).__name__}.")
+    model = small.model if isinstance(small, Compressed) else small
+    if example_inputs is None and isinstance(small, Compressed):
+        example_inputs = small.example_inputs
+    inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs or ())
+    if not inputs or not all(isinstance(value, Tensor) for value in inputs):
+        raise ValueError(f"`example_inputs` must be a tensor or a tuple of tensors; got {example_inputs!r}.")
+    if any(value.dim() and len(value) == 0 for value in inputs):
+        raise ValueError("`example_inputs` must hold at least one sample.")
+    copied = deterministic_(copy.deepcopy(model)).cpu().eval()
+    inputs = tuple(value.detach().cpu() for value in inputs)
+    try:
+        copied(*inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
+        raise ValueError(f"`example_inputs` of the shape {shapes} do not fit the model: {error}") from error
+    return copied, inputs

@@ -1,0 +1,148 @@
+"""`measure`: bytes and latency of the original, the small model and its exports, taken in one run."""
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_model
+from torch import Tensor, nn
+
+from vbdrop.compression import Compressed
+from vbdrop.exporting.agreement import Inputs, resized
+from vbdrop.exporting.exporting import Exported, export, plain_copy
+from vbdrop.exporting.latency import interleaved, one_thread
+from vbdrop.exporting.runtimes import RUNTIMES, Runtime, in_torch
+
+SAMPLES = 16
+"""Single samples that are gone through, so that no answer is timed on an input that the processor knows by heart."""
+
+ORIGINAL, SMALL = "original, PyTorch", "small, PyTorch"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way to run a network.
+
+    Attributes:
+        bytes: Its file, or all of them together.
+        seconds: Batch -> seconds a call, one entry a round.
+    """
+
+    bytes: int
+    seconds: dict[int, list[float]]
+
+    def latency(self, batch: int) -> float:
+        """The median of the seconds that a batch takes."""
+        return statistics.median(self.seconds[batch])
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What `measure` found; print it.
+
+    Attributes:
+        rows: "original, PyTorch", "small, C", and so on.
+    """
+
+    rows: dict[str, Measured]
+
+    def smaller(self, name: str, than: str = ORIGINAL) -> float:
+        """How many times fewer bytes one has than another."""
+        return self.rows[than].bytes / self.rows[name].bytes
+
+    def faster(self, name: str, batch: int, than: str = ORIGINAL) -> float:
+        """How many times faster one is than another: the median over the rounds of the ratio in one round."""
+        pairs = zip(self.rows[than].seconds[batch], self.rows[name].seconds[batch], strict=True)
+        return statistics.median(slow / fast for slow, fast in pairs)
+
+    def __str__(self) -> str:
+        batches = list(self.rows[ORIGINAL].seconds)
+        titles = "".join(f"{f'batch {batch}':>15}{'faster':>9}" for batch in batches)
+        lines = [f"{'one thread':<24}{'bytes':>12}{'smaller':>9}{titles}"]
+        for name, row in self.rows.items():
+            times = "".join(
+                f"{f'{row.latency(batch) * 1e6:,.1f} µs':>15}{f'{self.faster(name, batch):.1f}x':>9}"
+                for batch in batches
+            )
+            lines.append(f"{name:<24}{row.bytes:>12,}{f'{self.smaller(name):.1f}x':>9}{times}")
+        return "\n".join(lines)
+
+
+def measure(
+    model: nn.Module,
+    small: Compressed | nn.Module,
+    exports: Sequence[Exported] = (),
+    example_inputs: Tensor | Inputs | None = None,
+    batches: Sequence[int] = (1, 64),
+    rounds: int = 100,
+) -> Measurement:
+    """Measure the original, the small model and its exports against each other, interleaved, on one thread.
+
+    The original runs as plain layers, in PyTorch and, if there is an ``.onnx`` among the exports, in ONNX Runtime too.
+    C is compiled with ``-O3 -march=native`` and called through `ctypes`. Bytes count every file: the safetensors file
+    of a model in PyTorch, and all files of an export.
+
+    Args:
+        model: The original, plain or converted.
+        small: What `vbdrop.compress` gives, or a plain model.
+        exports: What `vbdrop.export` gave for the small model.
+        example_inputs: A batch of real inputs; by default those of ``small``. C skips what is zero in them.
+        batches: The sizes of batch to time.
+        rounds: How often everything is timed.
+
+    Returns:
+        A table to print, with the ratios.
+
+    Raises:
+        ValueError: The inputs do not fit, or there are none.
+
+    Example:
+        >>> model, small = nn.Linear(64, 64), nn.Linear(64, 4)
+        >>> measured = measure(model, small, example_inputs=torch.randn(8, 64), rounds=3)
+        >>> f"{measured.smaller('small, PyTorch'):.1f}"
+        '14.3'
+    """
+    small_model, inputs = plain_copy(small, example_inputs)
+    original, _ = plain_copy(model, inputs)
+    runtimes = {ORIGINAL: in_torch(original), SMALL: in_torch(small_model)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sizes = {ORIGINAL: _saved_bytes(original, folder), SMALL: _small_bytes(small, small_model, folder)}
+        files = {"small": list(exports)}
+        if any(exported.path.suffix == ".onnx" for exported in exports):
+            files = {"original": [export(original, folder / "original.onnx", inputs)], **files}
+        for which, written in files.items():
+            for exported in written:
+                title, load = RUNTIMES[exported.path.suffix]
+                runtimes[f"{which}, {title}"] = load(exported.path)
+                sizes[f"{which}, {title}"] = exported.bytes
+        seconds = {batch: _time(runtimes, inputs, batch, rounds) for batch in batches}
+    rows = {name: Measured(sizes[name], {batch: seconds[batch][name] for batch in batches}) for name in runtimes}
+    return Measurement(rows)
+
+
+def _time(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds a call; single samples are taken in turn, a larger batch is always the same."""
+    samples = [resized(inputs, batch)]
+    if batch == 1:
+        count = min(SAMPLES, len(inputs[0]))
+        samples = [tuple(value[i : i + 1] if value.dim() else value for value in inputs) for i in range(count)]
+    with one_thread(), torch.inference_mode():
+        return interleaved({name: make(samples) for name, make in runtimes.items()}, rounds)
+
+
+def _saved_bytes(model: nn.Module, folder: Path) -> int:
+    path = folder / "model.safetensors"
+    save_model(model, str(path))
+    return path.stat().st_size
+
+
+def _small_bytes(small: Compressed | nn.Module, model: nn.Module, folder: Path) -> int:
+    if isinstance(small, nn.Module):
+        return _saved_bytes(model, folder)
+    path = folder / "small.safetensors"
+    small.save(path)
+    return path.stat().st_size

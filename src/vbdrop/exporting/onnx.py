@@ -1,0 +1,75 @@
+"""The `.onnx` file: one file with its weights inside, for batches of any size."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vbdrop.exporting.agreement import Inputs, Runner
+from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.program import batch_shapes, trace_program
+from vbdrop.exporting.quiet import quiet_torch
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def require_packages() -> None:
+    """Raise an error with the line to install, if one of the packages is missing."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ImportError(f'ONNX needs {" and ".join(missing)}: pip install "vbdrop[export]"')
+
+
+def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
+    """Write `model` to `path`, with torch's exporter."""
+    require_packages()
+    program = trace_program(model, inputs)
+    with quiet_torch():
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            dynamic_shapes=batch_shapes(model, inputs),  # for the name of the axis
+            verbose=False,
+        )
+    if exported is None:
+        raise ExportError("torch.onnx.export gave no program.")
+    proto = exported.model_proto
+    _forget_origin_(proto)
+    path.write_bytes(proto.SerializeToString())
+    return (path,)
+
+
+def _forget_origin_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message
+    """Drop the notes of the exporter: stack traces with paths of this machine, larger than a small network."""
+    graphs = [proto.graph, *proto.functions]
+    del proto.metadata_props[:]
+    for graph in graphs:
+        parts = [graph, *graph.node, *graph.value_info]
+        if graph is proto.graph:
+            parts += [*graph.initializer, *graph.input, *graph.output]
+        for part in parts:
+            del part.metadata_props[:]
+
+
+def open_session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401 -- onnxruntime has no types
+    """A session of ONNX Runtime on the CPU."""
+    require_packages()
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run_onnx(path: Path) -> Runner:
+    """The model in the file, as a function."""
+    session = open_session(path)
+    names = [value.name for value in session.get_inputs()]
+
+    def run(inputs: Inputs) -> list[torch.Tensor]:
+        feed = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
+        return [torch.from_numpy(value) for value in session.run(None, feed)]
+
+    return run

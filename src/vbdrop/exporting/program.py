@@ -1,0 +1,59 @@
+"""The `.pt2` file: the program of `torch.export`, which loads without the model's class."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from vbdrop.exporting.agreement import BATCH, Inputs, Runner, outputs_of, resized
+from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.quiet import quiet_torch
+
+
+def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
+    """What `torch.export` wants to know: the first axis of every input is the batch, of any size."""
+    batch = Dim("batch")
+    arguments = inspect.signature(model.forward).bind(*inputs).arguments
+    return {
+        name: pytree.tree_map(lambda leaf: {0: batch} if isinstance(leaf, Tensor) and leaf.dim() else None, value)
+        for name, value in arguments.items()
+    }
+
+
+def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
+    """Trace a model in eval mode for batches of any size.
+
+    Raises:
+        ExportError: `torch.export` cannot trace it, or it works for one size of batch only.
+    """
+    several = resized(inputs, BATCH)  # one sample would be taken as the only size
+    try:
+        with quiet_torch(), torch.no_grad():
+            return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
+    except Exception as error:  # torch.export raises whatever the model's own code raises
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ExportError(f"torch.export cannot trace the model for batches of any size: {reason}") from error
+
+
+def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
+    """Write the program of `model` to `path`."""
+    program = trace_program(model, inputs)
+    with quiet_torch():
+        torch.export.save(program, path)
+    return (path,)
+
+
+def load_program(path: Path) -> nn.Module:
+    """The program in the file, as a module."""
+    with quiet_torch():
+        return torch.export.load(path).module()
+
+
+def run_program(path: Path) -> Runner:
+    """The program in the file, as a function for the check."""
+    module = load_program(path)
+    return lambda inputs: outputs_of(module, inputs)

@@ -1,0 +1,36 @@
+"""The table of file formats: the ending of a file -> how it is written, and how it is run again for the check."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from vbdrop.exporting.agreement import Inputs, Runner
+from vbdrop.exporting.c import run_c, write_c
+from vbdrop.exporting.onnx import run_onnx, write_onnx
+from vbdrop.exporting.program import run_program, write_program
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+        write: Writes a model; returns the files, the main one first.
+        run: The written file as a function, or None where this machine cannot run it.
+        summary: What it is, in a line.
+        without: What is missing where it cannot be run.
+    """
+
+    write: Callable[[nn.Module, Path, Inputs], tuple[Path, ...]]
+    run: Callable[[Path], Runner | None]
+    summary: str
+    without: str = ""
+
+
+FORMATS: dict[str, Format] = {
+    ".onnx": Format(write_onnx, run_onnx, "ONNX, for ONNX Runtime and others"),
+    ".pt2": Format(write_program, run_program, "a program of torch.export"),
+    ".c": Format(write_c, run_c, "C99, a source and a header", without="there is no C compiler on the PATH"),
+}

@@ -1,0 +1,58 @@
+import torch
+from tests.compression.nets import Branches, randomise_, removed
+from torch import nn
+
+IMAGES = torch.randn(2, 3, 4, 4).double()
+
+
+class Moved(nn.Module):
+    """Six channels, of which three are constants and one is not read, moved about before they are read."""
+
+    def __init__(self, move, inputs, channel_of):
+        super().__init__()
+        self.move = move
+        self.first, self.last = nn.Conv2d(3, 6, 1), nn.Linear(inputs, 2)
+        randomise_(self)
+        with torch.no_grad():
+            self.first.weight[:3] = 0
+            for feature in range(inputs):
+                if channel_of(feature) == 5:
+                    self.last.weight[:, feature] = 0
+
+    def forward(self, x):
+        return self.last(self.move(torch.sigmoid(self.first(x))))
+
+
+MOVES = [  # the move, the features behind it, the channel of a feature, the features that are left
+    (lambda x: x.flatten(1), 96, lambda f: f // 16, 32),
+    (lambda x: x.permute(0, 2, 3, 1).flatten(1), 96, lambda f: f % 6, 32),
+    (lambda x: x.permute(0, 2, 3, 1), 6, lambda f: f, 2),
+    (lambda x: x.transpose(1, 3).reshape(-1, 6), 6, lambda f: f, 2),
+    (lambda x: x.view(x.shape[0], 6, 16).transpose(1, 2), 6, lambda f: f, 2),
+    (lambda x: x.unsqueeze(2).squeeze(2).flip(1).flatten(2).mT, 6, lambda f: 5 - f, 2),
+    (lambda x: x[:, :, 1, 2:].flatten(1), 12, lambda f: f // 2, 4),
+    (lambda x: x[:, 1:, 0, 0], 5, lambda f: f + 1, 2),
+    (lambda x: x[:, ::2, 0, 0], 3, lambda f: 2 * f, 1),
+    (lambda x: torch.cat(x[..., 0, 0].split([4, 2], 1)[::-1], 1), 6, lambda f: (f + 4) % 6, 2),
+    (lambda x: torch.cat(x[..., 0, 0].split([1, 5], 1), 1), 6, lambda f: f, 2),
+    (lambda x: torch.cat(x[..., 0, 0].chunk(2, 1)[::-1], 1), 6, lambda f: (f + 3) % 6, 2),
+    (lambda x: x[..., 0, 0].repeat(1, 2), 12, lambda f: f % 6, 4),
+    (lambda x: x.unflatten(2, (2, 2)).flatten(2, 3).flatten(1), 96, lambda f: f // 16, 32),
+]
+
+
+def test_channels_are_followed():
+    removal = removed(Branches(Moved(*move[:3]) for move in MOVES), IMAGES)
+    found = [removal.model.get_submodule(f"{i}.last").in_features for i in range(len(MOVES))]
+    assert found == [left for *_, left in MOVES]
+    assert removal.left == {}
+
+
+def test_channels_that_are_spread_over_axes_stay_and_are_named():
+    moves = [
+        lambda x: x[..., 0, 0].view(-1, 2, 3).transpose(1, 2).flatten(1),  # a channel shuffle
+        lambda x: torch.stack([x[:, i, 0, 0] for i in range(6)], 1),
+    ]
+    removal = removed(Branches(Moved(move, 6, lambda f: f) for move in moves), IMAGES)
+    assert [removal.model.get_submodule(f"{i}.first").out_channels for i in range(2)] == [6, 6]
+    assert any("spreads" in reason for reason in removal.left.values())

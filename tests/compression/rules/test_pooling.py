@@ -1,0 +1,75 @@
+import torch
+from tests.compression.nets import Branches, randomise_, removed
+from torch import nn
+from torch.nn import functional as F
+
+IMAGES = torch.randn(2, 3, 6, 6).double()
+
+
+class Pooled(nn.Module):
+    def __init__(self, pool, inputs=5):
+        super().__init__()
+        self.pool = pool
+        self.first, self.last = nn.Conv2d(3, 5, 3, padding=1), nn.Conv2d(inputs, 2, 1)
+        randomise_(self)
+        with torch.no_grad():
+            self.first.weight[:3] = 0
+
+    def forward(self, x):
+        return self.last(self.pool(torch.sigmoid(self.first(x))))
+
+
+PRESERVING = [
+    lambda x: F.max_pool2d(x, 3, padding=1),
+    lambda x: F.max_pool2d(x, 3, stride=2, dilation=2, ceil_mode=True),
+    lambda x: F.avg_pool2d(x, 2),
+    lambda x: F.avg_pool2d(x, 4, ceil_mode=True),
+    lambda x: F.avg_pool2d(x, 3, padding=1, count_include_pad=False),
+    lambda x: F.adaptive_avg_pool2d(x, 4),
+    lambda x: F.interpolate(x, scale_factor=2),
+    lambda x: F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True),
+    lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
+    lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect"),
+    lambda x: F.pad(x, (0, 0, 1, 1), mode="circular"),
+    lambda x: x.mean((2, 3), keepdim=True),
+    lambda x: x.amax(-1, keepdim=True).amin(2, keepdim=True),
+    lambda x: x.flatten(2).mean(-1)[:, :, None, None],
+    # zeros among zeros: a sigmoid is below 2
+    lambda x: F.avg_pool2d(torch.relu(x - 2), 3, padding=1),
+    lambda x: F.pad(torch.relu(x - 2), (1, 1, 1, 1)),
+]
+NOT_UNIFORM = [
+    lambda x: F.avg_pool2d(x, 3, padding=1),
+    lambda x: F.avg_pool2d(x, 3, divisor_override=4),
+    lambda x: F.pad(x, (1, 1, 1, 1)),
+    lambda x: F.pad(x, (1, 1, 1, 1), value=0.3),
+    lambda x: x.sum((2, 3), keepdim=True),
+]
+ALONG_CHANNELS = [
+    (lambda x: F.max_pool2d(x.transpose(1, 2), 2).transpose(1, 2), 2),
+    (lambda x: F.pad(x, (0, 0, 0, 0, 1, 0)), 6),
+    (lambda x: x.mean(1, keepdim=True).expand(-1, 5, -1, -1), 5),
+]
+
+
+def test_a_constant_channel_stays_one_where_it_stays_uniform():
+    removal = removed(Branches(map(Pooled, [*PRESERVING, *NOT_UNIFORM])), IMAGES)
+    kept = [branch.first.out_channels for branch in removal.model]
+    assert kept == [2] * len(PRESERVING) + [5] * len(NOT_UNIFORM)
+    assert removal.left == {}
+
+
+def test_what_works_along_the_channels_keeps_them():
+    removal = removed(Branches(Pooled(*case) for case in ALONG_CHANNELS), IMAGES)
+    assert [removal.model.get_submodule(f"{i}.first").out_channels for i in range(3)] == [5, 5, 5]
+    assert len(removal.left) >= 3
+
+
+def test_pooling_in_one_and_three_dimensions():
+    for d, convolution in ((1, nn.Conv1d), (3, nn.Conv3d)):
+        pools = nn.Sequential(getattr(nn, f"MaxPool{d}d")(2), getattr(nn, f"AvgPool{d}d")(2))
+        model = randomise_(nn.Sequential(convolution(2, 5, 1), nn.Sigmoid(), pools, convolution(5, 2, 1)))
+        with torch.no_grad():
+            model[0].weight[:3] = 0
+        small = removed(model, torch.randn(2, 2, *[4] * d).double()).model
+        assert small[0].out_channels == 2

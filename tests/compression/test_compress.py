@@ -1,0 +1,208 @@
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.compression.nets import MLP, NETS, difference, mask_units_, randomise_, shapes
+from torch import fx, nn
+
+import vbdrop
+from vbdrop.compression import Compressed, compress
+from vbdrop.models import LeNet5
+
+
+def converted(*modes) -> nn.Module:
+    torch.manual_seed(1)
+    model = randomise_(MLP())
+    vbdrop.convert_(model, *modes)
+    return model
+
+
+X = torch.randn(3, 20)
+
+
+@torch.no_grad()
+def test_a_trained_model_becomes_plain_and_small_and_stays_itself():
+    model = converted(vbdrop.Weights(), vbdrop.Units()).train()
+    model.fc1.log_sigma2[:8] = 20
+    model.fc3.gate.log_sigma2[:6] = 20
+    before = copy.deepcopy(model)
+    small = compress(model, X)
+    assert isinstance(small, Compressed)
+    assert type(small.model) is MLP
+    assert not small.model.training
+    assert (small.model.fc1.out_features, small.model.fc2.out_features) == (8, 6)
+    assert difference(copy.deepcopy(model).eval(), small.model, X) < 1e-5
+    assert not any(type(module).__module__.startswith("vbdrop") for module in small.model.modules())
+    assert not any("vbdrop" in name for module in small.model.modules() for name in vars(module))
+    assert model.training
+    assert model.fc1.training
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
+
+
+@torch.no_grad()
+def test_gates_on_the_first_input_select_features():
+    model = converted(vbdrop.Units())
+    model.fc1.gate.log_sigma2[::2] = 20
+    small = compress(model, X)
+    assert isinstance(small.model, fx.GraphModule)
+    assert small.model.fc1.in_features == 10
+    assert difference(model.eval(), small.model, X) < 1e-5
+    kept = compress(model, X, rewrite=False)
+    assert type(kept.model) is MLP
+    assert kept.model.fc1.in_features == 20
+
+
+@torch.no_grad()
+def test_the_threshold_overrides_that_of_the_conversion():
+    model = converted(vbdrop.Weights())
+    model.fc1.log_sigma2[:8] = model.fc1.weight[:8].square().log() + 1  # log_alpha is 1
+    assert compress(model, X).model.fc1.out_features == 16
+    small = compress(model, X, threshold=0.5)
+    assert small.model.fc1.out_features == 8
+    assert small.threshold == 0.5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("units", "features"), [((8, 13, 13), 208), ((5, 10, 16), 160)], ids=["8-13-208-13", "5-10-160-16"]
+)
+def test_lenet_5_takes_the_shape_of_its_units(units, features):
+    torch.manual_seed(0)
+    model = randomise_(LeNet5())
+    for layer, count in zip((model.conv1, model.conv2, model.fc1), units, strict=True):
+        layer.weight[torch.randperm(len(layer.weight))[count:]] = 0
+    x = torch.randn(2, 1, 28, 28)
+    small = compress(model, x)
+    conv1, conv2, hidden = units
+    assert type(small.model) is LeNet5
+    assert shapes(small.model) == {
+        "conv1.weight": (conv1, 1, 5, 5),
+        "conv2.weight": (conv2, conv1, 5, 5),
+        "fc1.weight": (hidden, features),
+        "fc2.weight": (10, hidden),
+    }
+    assert small.left == {}
+    assert difference(model, small.model, x) < 1e-4
+
+
+@torch.no_grad()
+def test_a_model_can_be_compressed_twice():
+    torch.manual_seed(2)
+    for name in ("resnet", "lenet5"):
+        model, x = randomise_(NETS[name].build()).double(), NETS[name].example().double()
+        mask_units_(model, 0.5)
+        once = compress(model, x)
+        assert once.plan.program is not None
+        again = compress(once.model, x)
+        assert difference(model, again.model, x) < 1e-10
+        assert sum(p.numel() for p in again.model.parameters()) <= sum(p.numel() for p in once.model.parameters())
+
+
+def test_a_model_that_was_converted_and_not_trained_keeps_everything():
+    model = converted(vbdrop.Weights(), vbdrop.Units())
+    small = compress(model, X)
+    assert type(small.model) is MLP
+    assert shapes(small.model) == shapes(MLP())
+    counts = small.summary()
+    assert counts.before.weights == counts.after.weights == counts.after.nonzeros
+    assert small.plan.keep == {}
+    assert small.left == {}
+
+
+def test_doubles_stay_doubles_and_batches_of_one_become_any():
+    model = converted(vbdrop.Weights()).double()
+    with torch.no_grad():
+        model.fc1.log_sigma2[:, :15] = 20
+    small = compress(model, torch.randn(1, 20).double())
+    assert all(parameter.dtype == torch.float64 for parameter in small.model.parameters())
+    for batch in (1, 2, 7):
+        assert difference(model.eval(), small.model, torch.randn(batch, 20).double()) < 1e-12
+
+
+def test_example_inputs_in_all_forms():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(5, 3)
+
+        def forward(self, x, y, scale=1.0):
+            return scale * self.a(x) + self.b(y)
+
+    model, x, y = Two(), torch.randn(2, 4), torch.randn(2, 5)
+    for small in (
+        compress(model, (x, y)),
+        compress(model, [x, y]),
+        compress(model, {"y": y, "x": x}),
+        compress(model, x, example_kwargs={"y": y}),
+    ):
+        assert difference(model, small.model, x, y) == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.randn(2, 3), r"`example_inputs` must be inputs that the model accepts; with torch.float32 \[2, 3\] it"),
+        (torch.zeros(2, 20, dtype=torch.int64), r"with torch.int64 \[2, 20\] it raised"),
+        ((X, X), "it raised TypeError"),
+        ({"y": X}, "it raised TypeError"),
+        ((), "with no tensors it raised"),
+    ],
+)
+def test_inputs_that_the_model_does_not_accept_are_named(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        compress(MLP(), inputs)
+
+
+def test_arguments_of_the_wrong_kind_are_named():
+    with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module; got str"):
+        compress("net", X)
+    with pytest.raises(TypeError, match=r"`example_inputs` must be a tensor, .*; got int"):
+        compress(MLP(), 3)
+    with pytest.raises(TypeError, match=r"`example_kwargs` must be a dict .*; got list"):
+        compress(MLP(), X, example_kwargs=[X])
+
+
+def test_a_model_that_cannot_be_traced_is_masked_and_says_why():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(20, 4)
+
+        def forward(self, x):
+            return self.fc(x) if x.sum() > 0 else -self.fc(x)
+
+    model = Branching()
+    vbdrop.convert_(model, vbdrop.Weights())
+    with torch.no_grad():
+        model.fc.log_sigma2[0] = 20
+    small = compress(model, X)
+    assert type(small.model) is Branching
+    assert type(small.model.fc) is nn.Linear
+    assert tuple(small.model.fc.weight.shape) == (4, 20)
+    assert not small.model.fc.weight[0].any()
+    assert "torch.export cannot trace the model" in small.left["model"]
+    assert "all shapes stay" in small.left["model"]
+    assert small.summary().after.nonzeros == 60
+
+
+SCRIPT = """
+import sys, torch
+from vbdrop.compression import Plan, apply
+from tests.compression.nets import LeNet5
+plan, state, x, y = torch.load(sys.argv[1], weights_only=True)
+model = apply(Plan.from_json(plan), LeNet5()).eval()
+model.load_state_dict(state)
+with torch.no_grad():
+    torch.testing.assert_close(model(x), y)
+"""
+
+
+@torch.no_grad()
+def test_a_plan_rebuilds_the_small_model_in_a_new_process(tmp_path):
+    model, x = randomise_(NETS["lenet5"].build()), NETS["lenet5"].example()
+    mask_units_(model, 0.5)
+    small = compress(model, x)
+    torch.save((small.plan.to_json(), small.model.state_dict(), x, small.model(x)), tmp_path / "small.pt")
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "small.pt")], check=True)

@@ -1,0 +1,50 @@
+import torch
+from torch import nn
+
+from vbdrop.compression.constants import propagate
+from vbdrop.compression.graph import trace
+
+
+def flow_of(model: nn.Module, *args):
+    model = model.eval()
+    return propagate(trace(model, args), model)
+
+
+def test_a_tied_parameter_has_all_its_names():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    flow = flow_of(model, torch.zeros(2, 3))
+    assert sorted(flow.aliases("0.weight")) == ["0.weight", "2.weight"]
+    assert flow.aliases("0.bias") == ["0.bias"]
+
+
+def test_a_parameter_that_is_used_in_another_way_too_is_frozen():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(self.first(x)), self.first.weight.exp().cumprod(0)
+
+    flow = flow_of(Net(), torch.zeros(2, 3))
+    assert "first.weight" in flow.frozen
+    first = flow.products[0]
+    assert any(torch.equal(units, first.outputs.units) for units in flow.pinned)
+
+
+def test_a_place_is_the_module_and_the_node():
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.cumprod(x, 1)
+
+    flow = flow_of(nn.Sequential(nn.Linear(3, 3), Inner(), nn.Linear(3, 2)), torch.zeros(2, 3))
+    assert flow.left == {"1 (cumprod)": "the operation aten.cumprod.default is not known"}
+
+
+def test_only_modules_whose_shape_can_change_are_not_fixed():
+    flow = flow_of(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), torch.zeros(2, 3))
+    nodes = {name: node for node, name in flow.traced.names.items()}
+    assert flow.why_fixed(nodes["0.weight"], nodes["0.bias"]) is None
+    assert "LayerNorm" in flow.why_fixed(nodes["1.weight"])
+    assert "computed" in flow.why_fixed(next(node for node in flow.traced.graph.nodes if node.op == "call_function"))

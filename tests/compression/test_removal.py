@@ -1,0 +1,143 @@
+import copy
+import functools
+import math
+from functools import partial
+
+import pytest
+import torch
+from tests.compression.nets import (
+    NETS,
+    LeNet5,
+    difference,
+    mask_layers_,
+    mask_units_,
+    mask_weights_,
+    randomise_,
+    removed,
+    shapes,
+    weights_of,
+)
+from torch import fx, nn
+
+from vbdrop.compression.graph import trace
+from vbdrop.compression.removal import remove
+
+SHARES = (0.1, 0.5, 0.9, 0.99)
+SHRINKING = [name for name, case in NETS.items() if case.shrinks]
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@functools.cache
+def traced_net(name: str, dtype: torch.dtype):
+    """A random network of this kind, an example for it, its graph and its state; traced once."""
+    torch.manual_seed(sum(map(ord, name)))
+    model, x = randomise_(NETS[name].build()).to(dtype), NETS[name].example()
+    x = x.to(dtype) if x.is_floating_point() else x
+    return model, x, trace(model, (x,)), copy.deepcopy(model.state_dict())
+
+
+def masked_nets(name: str, dtype: torch.dtype, masks):
+    """The network under each of these masks in turn."""
+    model, x, traced, state = traced_net(name, dtype)
+    for mask in masks:
+        model.load_state_dict(state)
+        mask(model)
+        yield mask, model, x, remove(model, traced, (x,), {})
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=str)
+@pytest.mark.parametrize("name", NETS)
+def test_the_small_model_gives_the_outputs_of_the_masked_one(name, dtype, tolerance):
+    shares = SHARES if dtype is torch.float64 else (0.5, 0.9)
+    kinds = [partial(mask, share=share) for mask in (mask_weights_, mask_units_) for share in shares]
+    for mask, model, x, (small, _, left) in masked_nets(name, dtype, [*kinds, partial(mask_layers_, share=0.3)]):
+        assert "model" not in left, (mask, left)
+        assert difference(model, small, x) <= tolerance, mask
+        if mask.func is not mask_weights_ and mask.keywords["share"] > 0.1:
+            assert count(small) < count(model), mask
+
+
+@pytest.mark.parametrize("sides", ["rows", "columns", "either"])
+@pytest.mark.parametrize("name", SHRINKING)
+def test_with_units_masked_a_layer_has_its_live_inputs_times_its_live_outputs(name, sides):
+    masks = [partial(mask_units_, share=share, sides=sides) for share in (0.1, 0.5, 0.9)]
+    for mask, model, _, (small, _, left) in masked_nets(name, torch.float64, masks):
+        assert left == {}
+        found = shapes(small)
+        final = list(found)[-1]  # what a model returns has to stay
+        for layer, weight in weights_of(model).items():
+            alive = (weight != 0).flatten(2).any(-1) if weight.dim() > 2 else weight != 0
+            outputs, inputs = int(alive.any(1).sum()), int(alive.any(0).sum())
+            outputs = len(weight) if layer == final else outputs
+            # one constant channel on either side may have to carry the others; of those that go through a depthwise
+            # convolution with padding, each
+            carriers = len(weight) if name == "mobilenet" and sides != "columns" else 1
+            kept = math.prod(found.get(layer, (0, 0))[:2])
+            assert kept <= 1.05 * outputs * inputs + carriers * (outputs + inputs + 1), (mask, layer, found[layer])
+
+
+def test_the_class_is_kept_where_its_forward_holds():
+    model = randomise_(NETS["vgg"].build())
+    with torch.no_grad():
+        model.features[2][0].weight[:3] = 0
+    small, plan, _ = removed(model, torch.randn(2, 3, 8, 8).double())
+    assert type(small) is type(model)
+    assert plan.program is None
+    assert small.features[2][0].out_channels == small.features[2][1].num_features < 8
+
+
+def test_a_size_in_the_forward_that_has_to_change_gives_a_graph():
+    model = randomise_(LeNet5())
+    with torch.no_grad():
+        model.conv2.weight[:6] = 0
+    small, plan, _ = removed(model, torch.randn(2, 1, 28, 28).double())
+    assert isinstance(small, fx.GraphModule)
+    assert type(small.conv2) is nn.Conv2d
+    assert small.conv2.out_channels == 4
+    assert small.fc1.in_features == 64
+    assert set(small.state_dict()) == set(model.state_dict())
+    assert plan.program is not None
+
+
+def test_without_rewriting_such_a_size_keeps_its_channels_and_the_rest_becomes_smaller():
+    model = randomise_(LeNet5())
+    with torch.no_grad():
+        model.conv1.weight[:2] = 0
+        model.conv2.weight[:6] = 0
+        model.fc2.weight[:, :20] = 0
+    small, plan, left = removed(model, torch.randn(2, 1, 28, 28).double(), rewrite=False)
+    assert type(small) is LeNet5
+    assert plan.program is None
+    assert shapes(small)["conv1.weight"] == (4, 1, 5, 5)
+    assert shapes(small)["conv2.weight"] == (10, 4, 5, 5)
+    assert shapes(small)["fc1.weight"] == (4, 160)
+    assert any("spells out" in reason for reason in left.values())
+
+
+@pytest.mark.parametrize("name", ["transformer", "lstm"])
+def test_parts_that_use_their_weights_themselves_are_named(name):
+    ((_, _, _, (_, _, left)),) = masked_nets(name, torch.float64, [partial(mask_units_, share=0.5)])
+    part = {"transformer": "encoder.layers.0.self_attn", "lstm": "lstm"}[name]
+    assert any(place.startswith(part) for place in left)
+
+
+def test_a_model_that_draws_random_numbers_is_left_as_it_is():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.fc2(torch.relu(self.fc1(x + torch.randn_like(x))))
+
+    model = Noisy().eval()
+    with torch.no_grad():
+        model.fc1.weight[:4] = 0
+    x = torch.randn(3, 4)
+    small, plan, left = remove(model, trace(model, (x,)), (x,), {})
+    assert shapes(small) == shapes(model)
+    assert plan.keep == {}
+    assert "cannot be made smaller" in left["model"]

@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from vbdrop.exporting.agreement import check_inputs, outputs_of, resized, verify
+from vbdrop.exporting.errors import ExportError
+
+PATH = Path("folder/net.onnx")
+INPUTS = (torch.randn(2, 4),)
+
+
+def shifted_by(model: nn.Module, amount: float):
+    return lambda inputs: [value + amount for value in outputs_of(model, inputs)]
+
+
+def test_the_difference_is_the_largest_of_all_batches():
+    model = nn.Linear(4, 3)
+    assert verify(model, shifted_by(model, 0.0), INPUTS, PATH) == 0.0
+    assert verify(model, shifted_by(model, 1e-6), INPUTS, PATH) == pytest.approx(1e-6, rel=0.2)
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [(torch.float64, 1e-9), (torch.float32, 1e-4), (torch.float16, 2e-2)])
+def test_the_tolerance_follows_the_precision_and_the_largest_output(dtype, allowed):
+    class Large(nn.Module):
+        def forward(self, x):
+            return torch.full((len(x), 2), 1000.0, dtype=torch.float64)
+
+    def run(factor):
+        return lambda inputs: [value.to(dtype) for value in shifted_by(Large(), 1000 * allowed * factor)(inputs)]
+
+    verify(Large(), run(0.4), INPUTS, PATH)
+    with pytest.raises(ExportError, match=r"net\.onnx does not agree with the model.*as large as 1e\+03"):
+        verify(Large(), run(4.0), INPUTS, PATH)
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf")])
+def test_what_is_not_finite_does_not_agree(amount):
+    model = nn.Linear(4, 3)
+    with pytest.raises(ExportError, match="does not agree"):
+        verify(model, shifted_by(model, amount), INPUTS, PATH)
+
+
+def test_one_wrong_sample_of_the_batch_is_enough():
+    model = nn.Linear(4, 3)
+
+    def run(inputs):
+        (value,) = outputs_of(model, inputs)
+        value[-1] += 1.0 if len(value) > 1 else 0.0
+        return [value]
+
+    with pytest.raises(ExportError, match="does not agree"):
+        verify(model, run, INPUTS, PATH)
+
+
+def test_outputs_of_another_shape_do_not_agree():
+    model = nn.Linear(4, 3)
+    with pytest.raises(ExportError, match=r"shapes \[\(1, 2\)\], the model \[\(1, 3\)\]"):
+        verify(model, lambda inputs: [value[:, :2] for value in outputs_of(model, inputs)], INPUTS, PATH)
+    with pytest.raises(ExportError, match=r"shapes \[\(3, 1\)\], the model \[\(1, 3\)\]"):
+        verify(model, lambda inputs: [value.T for value in outputs_of(model, inputs)], INPUTS, PATH)
+
+
+def test_every_output_is_compared_whatever_holds_it():
+    class Several(nn.Module):
+        def forward(self, x):
+            return {"a": x, "b": (x + 1, [x + 2])}
+
+    assert len(outputs_of(Several(), INPUTS)) == 3
+
+    def run(inputs):
+        return [inputs[0], inputs[0] + 1, inputs[0] + 2.5]
+
+    with pytest.raises(ExportError, match="does not agree"):
+        verify(Several(), run, INPUTS, PATH)
+
+
+def test_the_checked_inputs_are_one_sample_and_a_varied_batch():
+    single, batch = check_inputs((torch.ones(1, 4), torch.tensor([[3, 1]]), torch.tensor(2.0)))
+    assert [value.shape for value in single] == [(1, 4), (1, 2), ()]
+    assert [value.shape for value in batch] == [(3, 4), (3, 2), ()]
+    assert torch.equal(batch[0][0], torch.ones(4))
+    assert len({tuple(row.tolist()) for row in batch[0]}) == 3
+    assert batch[1].tolist() == [[3, 1]] * 3
+
+
+def test_samples_are_repeated_or_left_out():
+    (value,) = resized((torch.arange(3),), 7)
+    assert value.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert resized((torch.arange(3),), 2)[0].tolist() == [0, 1]

@@ -1,0 +1,112 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.compression import compress
+from vbdrop.exporting import ExportError, export
+from vbdrop.exporting import table as formats
+from vbdrop.exporting.program import load_program
+from vbdrop.layers import Variational
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 2))
+
+
+def test_c_is_written_checked_and_reported(tmp_path, compiler):
+    exported = export(network(), tmp_path / "net.c", torch.randn(5, 4))
+    assert [path.name for path in exported.paths] == ["net.c", "net.h"]
+    assert exported.path == tmp_path / "net.c"
+    assert sorted(tmp_path.iterdir()) == sorted(exported.paths)
+    assert exported.bytes == sum(path.stat().st_size for path in exported.paths)
+    assert exported.verified
+    assert exported.difference < 1e-6
+    assert "net.c and net.h" in str(exported)
+    assert "verified, largest difference" in str(exported)
+
+
+def test_what_compress_gives_brings_its_inputs(tmp_path, compiler):
+    model = network()
+    with torch.no_grad():
+        model[0].weight[:4] = 0
+    small = compress(model, torch.randn(5, 4))
+    assert export(small, str(tmp_path / "net.c")).verified
+
+
+def test_the_model_is_not_changed(tmp_path):
+    model = network()
+    model(torch.randn(9, 4))
+    before = copy.deepcopy(model.state_dict())
+    export(model, tmp_path / "net.pt2", torch.randn(3, 4))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_converted_model_is_exported_as_a_plain_one(tmp_path):
+    model = network()
+    plain = set(model.state_dict())
+    vbdrop.convert_(model, vbdrop.Weights())
+    with torch.no_grad():
+        model[0].log_sigma2[:3] = 20.0
+    exported = export(model, tmp_path / "net.pt2", torch.randn(3, 4))
+    assert exported.verified
+    assert set(load_program(exported.path).state_dict()) <= plain
+    assert isinstance(model[0], Variational)
+    inputs = torch.randn(2, 4)
+    torch.testing.assert_close(load_program(exported.path)(inputs), model.eval()(inputs))
+
+
+def wrong_weights(write):
+    def write_wrongly(model, path, inputs):
+        wrong = copy.deepcopy(model)
+        with torch.no_grad():
+            wrong[0].weight[0, 0] += 0.5
+        return write(wrong, path, inputs)
+
+    return write_wrongly
+
+
+@pytest.mark.parametrize("ending", [".c", ".pt2"])
+def test_a_disagreement_is_an_error_and_leaves_everything_as_it_was(tmp_path, compiler, monkeypatch, ending):
+    true = formats.FORMATS[ending]
+    wrong = formats.Format(wrong_weights(true.write), true.run, true.summary)
+    monkeypatch.setitem(formats.FORMATS, ending, wrong)
+    path = tmp_path / f"net{ending}"
+    path.write_text("an older file")
+    with pytest.raises(ExportError, match="does not agree with the model"):
+        export(network(), path, torch.randn(3, 4))
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "an older file"
+
+
+def test_without_a_compiler_the_c_is_written_and_reported_as_not_verified(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    exported = export(network(), tmp_path / "net.c", torch.randn(3, 4))
+    assert not exported.verified
+    assert exported.difference is None
+    assert "NOT verified: there is no C compiler" in str(exported)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.c", "net.h"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((network(), "net.tflite", torch.ones(1, 4)), ValueError, r"`path` must end in one of \.onnx, \.pt2, \.c"),
+        ((network(), "nowhere/net.c", torch.ones(1, 4)), ValueError, "`path` must lie in a folder that exists"),
+        ((network(), "net.c"), ValueError, "`example_inputs` must be a tensor or a tuple of tensors; got None"),
+        ((network(), "net.c", "x"), ValueError, "`example_inputs` must be a tensor or a tuple"),
+        ((network(), "net.c", torch.ones(0, 4)), ValueError, "at least one sample"),
+        ((network(), "net.c", torch.ones(1, 5)), ValueError, r"`example_inputs` of the shape \(1, 5\) do not fit"),
+        (("net", "net.c", torch.ones(1, 4)), TypeError, "`small` must be a torch.nn.Module or what vbdrop.compress"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, monkeypatch, arguments, error, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        export(*arguments)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,78 @@
+import pytest
+import torch
+from torch import nn
+
+from vbdrop.compression import compress
+from vbdrop.exporting import export, measure
+from vbdrop.exporting.measure import Measured, Measurement
+
+
+def network(units: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(256, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 10))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    model = network(512)
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            layer.weight[8:] = 0
+    small = compress(model, torch.randn(4, 256))
+    exports = [export(small, folder / name) for name in ("net.onnx", "net.pt2", "net.c")]
+    return small, exports, measure(model, small, exports, rounds=3)
+
+
+def test_every_way_to_run_it_has_a_row(compiler, measured):
+    _, _, found = measured
+    assert list(found.rows) == [
+        "original, PyTorch",
+        "small, PyTorch",
+        "original, ONNX Runtime",
+        "small, ONNX Runtime",
+        "small, torch.export",
+        "small, C",
+    ]
+    assert all(set(row.seconds) == {1, 64} for row in found.rows.values())
+
+
+def test_every_file_is_counted(measured, tmp_path):
+    small, exports, found = measured
+    size = small.save(tmp_path / "net.safetensors")
+    parameters = sum(value.numel() for value in network(512).parameters())
+    assert 4 * parameters < found.rows["original, PyTorch"].bytes < 4 * parameters + 1000
+    assert found.rows["small, PyTorch"].bytes == size
+    assert found.rows["small, C"].bytes == sum(path.stat().st_size for path in exports[2].paths)
+    assert found.rows["original, ONNX Runtime"].bytes > 4 * parameters
+    assert found.smaller("small, PyTorch") == pytest.approx(found.rows["original, PyTorch"].bytes / size)
+
+
+def test_the_small_one_is_faster_everywhere(measured):
+    _, _, found = measured
+    assert found.faster("small, PyTorch", 64) > 2
+    assert found.faster("small, C", 1) > 2
+    assert found.faster("small, ONNX Runtime", 64, than="original, ONNX Runtime") > 2
+    assert found.rows["small, C"].latency(64) > 8 * found.rows["small, C"].latency(1)
+
+
+def test_the_table_can_be_read(measured):
+    lines = str(measured[2]).splitlines()
+    assert len(lines) == 7
+    assert lines[0].split() == ["one", "thread", "bytes", "smaller", "batch", "1", "faster", "batch", "64", "faster"]
+    assert "µs" in lines[1]
+    assert lines[1].count("1.0x") == 3
+
+
+def test_a_ratio_is_taken_within_each_round():
+    found = Measurement({"a": Measured(8, {1: [4.0, 40.0, 4.0]}), "b": Measured(2, {1: [2.0, 20.0, 1.0]})})
+    assert found.faster("b", 1, than="a") == 2.0
+    assert found.smaller("b", than="a") == 4.0
+    assert found.rows["a"].latency(1) == 4.0
+
+
+def test_a_plain_model_counts_its_own_file():
+    model = network(8)
+    found = measure(model, model, example_inputs=torch.randn(2, 256), batches=(2,), rounds=2)
+    assert found.rows["small, PyTorch"].bytes == found.rows["original, PyTorch"].bytes
+    assert list(found.rows["small, PyTorch"].seconds) == [2]

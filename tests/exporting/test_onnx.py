@@ -1,0 +1,64 @@
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from vbdrop.exporting import export
+from vbdrop.exporting.onnx import require_packages, run_onnx
+
+onnx = pytest.importorskip("onnx")
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3 * 16, 2)
+
+    def forward(self, image, weight):
+        x = torch.relu(self.norm(self.conv(image))).flatten(1)
+        return self.head(x) * weight, x.mean(1)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("onnx")
+    model = TwoInputs()
+    model(torch.randn(4, 1, 4, 4), torch.randn(4, 1))
+    exported = export(model, folder / "net.onnx", (torch.randn(1, 1, 4, 4), torch.randn(1, 1)))
+    return model.eval(), exported
+
+
+def test_it_is_verified_and_lies_in_one_file(written):
+    _, exported = written
+    assert exported.verified
+    assert exported.difference < 1e-5
+    assert list(exported.path.parent.iterdir()) == [exported.path]
+    assert exported.bytes == exported.path.stat().st_size
+
+
+def test_the_batch_is_free_and_has_a_name(written):
+    model, exported = written
+    graph = onnx.load(exported.path).graph
+    assert [value.type.tensor_type.shape.dim[0].dim_param for value in graph.input] == ["batch", "batch"]
+    inputs = (torch.randn(7, 1, 4, 4), torch.randn(7, 1))
+    for expected, actual in zip(model(*inputs), run_onnx(exported.path)(inputs), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_it_tells_nothing_of_the_machine_that_wrote_it(written):
+    text = written[1].path.read_bytes()
+    assert b"site-packages" not in text
+    assert b"File " not in text
+    onnx.checker.check_model(onnx.load(written[1].path), full_check=True)
+
+
+def test_a_missing_package_names_the_line_to_install(monkeypatch):
+    for name in ("onnxruntime", "onnxscript"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr("vbdrop.exporting.onnx.find_spec", lambda name: None if name != "onnx" else object())
+    with pytest.raises(ImportError, match=r'onnxscript and onnxruntime: pip install "vbdrop\[export\]"'):
+        require_packages()
