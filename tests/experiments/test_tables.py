@@ -78,6 +78,15 @@ def test_the_table_is_json(book):
     assert found["columns"][0]["budget"]["epochs"] == 100
 
 
+def test_a_network_with_nothing_left_has_an_infinite_ratio_and_the_table_is_still_json(book, write_record):
+    write_record(book.cell("vbd", "lenet-300-100").finals[2], ratio=None)
+    whole = table(book)
+    assert whole.cell("vbd", "lenet-300-100").ours.ratio == Stat(math.inf, None, 3)
+    text = json.dumps(whole.as_dict(), allow_nan=False)
+    ours = next(cell["ours"] for cell in json.loads(text)["cells"] if cell["row"] == "vbd")
+    assert ours["ratio"] == {"mean": None, "sd": None, "n": 3}
+
+
 def test_stat_needs_a_number():
     with pytest.raises(ValueError, match="at least one number"):
         stat([])

@@ -46,7 +46,7 @@ def print_json(value: object) -> None:
           "error": 1.5
         }
     """
-    print(json.dumps(value, indent=2))
+    print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def grid(

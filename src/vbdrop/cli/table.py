@@ -114,7 +114,7 @@ def _show(table: Table, folder: Path, as_json: bool) -> None:
     whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
     written = []
     if whole and folder.is_dir():
-        contents = {".md": markdown(table), ".json": json.dumps(table.as_dict(), indent=2) + "\n"}
+        contents = {".md": markdown(table), ".json": json.dumps(table.as_dict(), indent=2, allow_nan=False) + "\n"}
         for ending, text in contents.items():
             written.append(folder / f"table-{table.protocol.number}{ending}")
             write_atomically(written[-1], text.encode())

@@ -19,7 +19,7 @@ class Stat:
 
     Attributes:
         mean: The mean.
-        sd: The standard deviation of the sample (ddof = 1); None for a single run.
+        sd: The standard deviation of the sample (ddof = 1); None for a single run, or where the mean is infinite.
         n: The number of runs.
     """
 
@@ -39,7 +39,9 @@ def stat(values: Sequence[float]) -> Stat:
     """
     if not values:
         raise ValueError("`values` must hold at least one number; got none.")
-    return Stat(math.fsum(values) / len(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+    mean = math.fsum(values) / len(values)
+    sd = statistics.stdev(values) if len(values) > 1 and math.isfinite(mean) else None
+    return Stat(mean, sd, len(values))
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "title": cell.row.title,
         "method": cell.row.method,
         "column": cell.column.key,
-        "ours": None if cell.ours is None else asdict(cell.ours),
+        "ours": None if cell.ours is None else _finite(asdict(cell.ours)),
         "paper": None if cell.paper is None else asdict(cell.paper),
         "diverged": cell.diverged,
         "choice": cell.choice,
@@ -231,3 +233,10 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "runs": list(cell.runs),
         "command": cell.command,
     }
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 -- whatever figures hold
+    """JSON has no infinity: the ratio of a network with nothing left is null."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
