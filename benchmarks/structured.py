@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.timing import interleaved, ratio
-from vbdrop.compress import compress
+from vbdrop.compression import compress
 from vbdrop.data import digits
 from vbdrop.models import LeNet5
 
