@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from vbdrop.train import Epoch, Evaluation, Sparsity
-from vbdrop.train.progress import duration, reporting
+from vbdrop.train.progress import duration, figures, reporting
 
 
 def epoch(number, kept=20):
@@ -42,6 +42,12 @@ def test_in_a_terminal_there_is_a_bar_with_error_sparsity_and_time():
     assert "VBD on digits" in last
     assert "100 %" in last
     assert "error 1.70 %  weights  2.0 % (50x)" in last
+
+
+def test_a_network_with_nothing_left_is_said_so():
+    assert figures(epoch(3, kept=0)) == "error 1.70 %  no weights left"
+    assert figures(epoch(3, kept=400)) == "error 1.70 %  weights 40.0 % (2.5x)"
+    assert figures(epoch(3, kept=1000)) == "error 1.70 %"
 
 
 @pytest.mark.parametrize(

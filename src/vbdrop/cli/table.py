@@ -84,7 +84,8 @@ def table(
         return
     book = Book(protocol, folder, checksums(protocol, data_dir))
     runs = book.expected(rows, columns)
-    seconds = estimate(runs, data_dir)
+    with err().status("measuring a few steps of every method"):
+        seconds = estimate(runs, data_dir)
     if cost:
         _print_costs(runs, seconds, workers, as_json)
         return

@@ -46,7 +46,9 @@ def figures(epoch: Epoch | None) -> str:
     if epoch is None or epoch.evaluation is None or epoch.sparsity is None:
         return ""
     text = f"error {epoch.evaluation.error:.2f} %"
-    if epoch.sparsity.kept < epoch.sparsity.weights:
+    if epoch.sparsity.kept == 0:
+        text += "  no weights left"
+    elif epoch.sparsity.kept < epoch.sparsity.weights:
         share = 100 * epoch.sparsity.kept / epoch.sparsity.weights
         digits = 0 if epoch.sparsity.ratio >= 10 else 1
         text += f"  weights {share:4.1f} % ({epoch.sparsity.ratio:.{digits}f}x)"
