@@ -24,7 +24,7 @@ VARIANTS = [  # settings that take another path through a method
     ("vbd-gates", {"weighting": "positions"}),
     ("rigl", {"distribution": "uniform", "every": 2}),
     ("gradual-pruning", {"every": 2}),
-    ("l0", {"decay": 1.0}),
+    ("l0", {"decay": 1.0, "per": "weight"}),
 ]
 CASES = [(name, {}) for name in METHODS] + VARIANTS
 

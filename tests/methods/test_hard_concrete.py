@@ -30,12 +30,13 @@ def test_the_start_has_the_given_rate():
     assert torch.sigmoid(gate.log_a).mean().item() == pytest.approx(0.8, abs=1e-3)
 
 
-def test_the_penalty_is_the_expected_number_and_squares_of_the_weights():
-    method = HardConcrete(weight=0.3, decay=0.7)
+@pytest.mark.parametrize(("per", "size"), [("unit", 1), ("weight", 2)])
+def test_the_penalty_is_the_expected_number_of_what_is_counted_and_the_squares(per, size):
+    method = HardConcrete(weight=0.3, decay=0.7, per=per)
     model = method.build(nn.Linear(4, 2, bias=False))
     batch = Batch(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
     p = torch.sigmoid(model.gate.log_a + 2 / 3 * math.log(11))
-    expected = (p * (0.3 * 2 + 0.35 * model.weight.square().sum(0))).sum() / 50
+    expected = (p * (0.3 * size + 0.35 * model.weight.square().sum(0))).sum() / 50
     assert method.loss(model, batch, STEP).item() == pytest.approx(math.log(2) + expected.item(), rel=1e-5)
 
 
@@ -56,7 +57,7 @@ def test_a_gate_at_its_lower_limit_is_exactly_closed_and_at_its_upper_one_open()
 
 
 def test_units_go_and_the_network_stays_good(task):
-    method = HardConcrete(weight=1.0)
+    method = HardConcrete(weight=25.0)
     plain = method.finish(task.fit(method, lr=2e-2, epochs=15))
     inputs, units = (plain.hidden[i].weight.abs().sum(0) > 0 for i in (0, 1))
     assert int((~inputs).sum()) > 60
