@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 from torch import Tensor
 
-from vbdrop.cli.console import grid, out, print_json
+from vbdrop.cli.console import grid, out, print_json, usage
 from vbdrop.cli.options import AsJson, DataDir, verb
 from vbdrop.compression import Compressed
 from vbdrop.compression import compress as remove
@@ -62,7 +62,8 @@ def compress(
     small = _small(record, config, threshold, example)
     test = examples(config, data_dir).test
     errors = [record.result["error"], evaluate(small.model, test).error]
-    files = _written(small, config, example, save, export or [])
+    with usage():
+        files = _written(small, config, example, save, export or [])
     if as_json:
         summary = small.summary()
         print_json({

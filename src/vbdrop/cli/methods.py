@@ -1,6 +1,7 @@
 """``vbdrop methods``: every method, its paper and its settings."""
 
 import dataclasses
+import re
 import sys
 from typing import Annotated, Any
 
@@ -64,13 +65,20 @@ def _one(method: type[Method], as_json: bool) -> None:
         return
     console = out()
     console.print(Text.assemble((method.name, "bold"), f"  {method.title}. {method.paper}"))
-    console.print(Text((sys.modules[method.__module__].__doc__ or "").strip()))
+    console.print(Text(_readable(sys.modules[method.__module__].__doc__ or "")))
     rows = [
         (field.name, str(field.default), " ".join(map(str, method.knobs.get(field.name, ()))))
         for field in dataclasses.fields(method)
     ]
     if rows:
         console.print(grid(("setting", "default", "tried on validation"), rows))
+
+
+def _readable(docstring: str) -> str:
+    """The text of a module, its paragraphs as lines that the terminal breaks, without the marks of its markup."""
+    plain = re.sub(r":math:`([^`]*)`", r"\1", docstring.strip()).replace("``", "")
+    paragraphs = plain.split("\n\n")
+    return "\n\n".join(part if part.startswith((" ", "..", "*")) else part.replace("\n", " ") for part in paragraphs)
 
 
 def _as_dict(method: type[Method]) -> dict[str, Any]:
