@@ -101,3 +101,13 @@ def test_compiled_code_takes_the_plain_formula():
     (by_compiled,) = torch.autograd.grad(compiled(x).sum(), theta)
     (by_eager,) = torch.autograd.grad(sample(x).sum(), theta)
     torch.testing.assert_close(by_compiled, by_eager)
+
+
+@pytest.mark.parametrize("function", [noisy_weights, noisy_weights_reference])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_layer_that_starts_at_zero_gets_a_gradient(function, dtype):
+    theta = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
+    log_sigma2 = torch.full((3, 4), -80.0, dtype=dtype, requires_grad=True)
+    out = function(torch.ones(2, 4, dtype=dtype), theta, log_sigma2, None, MatrixProduct(), 3.0)
+    out.sum().backward()
+    assert torch.equal(theta.grad, torch.full_like(theta, 2.0))

@@ -81,16 +81,16 @@ void vbdrop_posterior(const float *theta, const float *log_sigma2, float limit, 
     }
 }
 
-/* by_theta = 0 where weight is 0; by_sigma2 *= sigma2 */
-void vbdrop_posterior_backward(const float *weight, const float *sigma2, float *by_theta, float *by_sigma2, int64_t n,
-                               int threads) {
+/* by_theta = 0 where the mask changed the weight; by_sigma2 *= sigma2 */
+void vbdrop_posterior_backward(const float *theta, const float *weight, const float *sigma2, float *by_theta,
+                               float *by_sigma2, int64_t n, int threads) {
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t start = 0; start < n; start += BLOCK) {
         const int64_t end = at_most(start + BLOCK, n);
 #pragma omp simd
         for (int64_t i = start; i < end; i++) {
-            by_theta[i] = weight[i] == 0.0f ? 0.0f : by_theta[i];
+            by_theta[i] = weight[i] == theta[i] ? by_theta[i] : 0.0f;
             by_sigma2[i] *= sigma2[i];
         }
     }

@@ -31,7 +31,7 @@ FLAGS = (
 POINTER, SIZE, FLOAT, COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
-    "vbdrop_posterior_backward": ([POINTER, POINTER, POINTER, POINTER, SIZE, COUNT], None),
+    "vbdrop_posterior_backward": ([POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, COUNT], None),
     "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, SIZE, COUNT], None),
     "vbdrop_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
@@ -122,9 +122,9 @@ def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, 
     return weight, sigma2
 
 
-def posterior_backward_(weight: Tensor, sigma2: Tensor, by_theta: Tensor, by_sigma2: Tensor) -> None:
-    """Zero ``by_theta`` where ``weight`` is zero, and multiply ``by_sigma2`` by ``sigma2``, in place."""
-    _call("vbdrop_posterior_backward", weight, sigma2, by_theta, by_sigma2, n=weight.numel())
+def posterior_backward_(theta: Tensor, weight: Tensor, sigma2: Tensor, by_theta: Tensor, by_sigma2: Tensor) -> None:
+    """Zero ``by_theta`` where ``weight`` is not ``theta``, and multiply ``by_sigma2`` by ``sigma2``, in place."""
+    _call("vbdrop_posterior_backward", theta, weight, sigma2, by_theta, by_sigma2, n=weight.numel())
 
 
 def sample_(mean: Tensor, variance: Tensor, noise: Tensor, floor: float) -> None:

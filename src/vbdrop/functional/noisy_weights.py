@@ -28,12 +28,12 @@ def noisy_weights_reference(
     """`noisy_weights` by the plain formula, differentiated by autograd."""
     sigma2 = log_sigma2.exp()
     if threshold is not None:
-        theta = masked(theta, keep_factor(theta, sigma2, threshold).bool())
+        theta = masked(theta, keep_factor(theta, sigma2, threshold).bool() | (theta == 0))
     return reference(x, theta, sigma2, bias, product, noise)
 
 
 class _NoisyWeights(torch.autograd.Function):
-    """Stores the input, both weights as they were used, and one tensor of the output's size."""
+    """Stores the input, the means, both weights as they were used, and one tensor of the output's size."""
 
     @staticmethod
     def forward(
@@ -54,33 +54,36 @@ class _NoisyWeights(torch.autograd.Function):
             sigma2 = log_sigma2.exp()
             weight = keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
-        ctx.save_for_backward(x, weight, sigma2, noise_over_deviation)
+        ctx.save_for_backward(x, theta, weight, sigma2, noise_over_deviation)
         ctx.product, ctx.is_masked = product, threshold is not None
         return out
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        x, theta, weight, sigma2, noise_over_deviation = ctx.saved_tensors
         needs = Needs(*ctx.needs_input_grad[:4])
         by_x, by_theta, by_log_sigma2, by_bias = sample_gradients(
             grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
         )
-        _through_posterior_(weight if ctx.is_masked else None, sigma2, by_theta, by_log_sigma2)
+        _through_posterior_(theta, weight if ctx.is_masked else None, sigma2, by_theta, by_log_sigma2)
         return by_x, by_theta, by_log_sigma2, by_bias, None, None, None
 
 
 def _through_posterior_(
-    masked_weight: Tensor | None, sigma2: Tensor, by_theta: Tensor | None, by_sigma2: Tensor | None
+    theta: Tensor, weight: Tensor | None, sigma2: Tensor, by_theta: Tensor | None, by_sigma2: Tensor | None
 ) -> None:
-    """Take gradients towards the weights as used back to the parameters, in place: mask and exponential."""
+    """Take gradients towards the weights as used back to the parameters, in place: mask and exponential.
+
+    ``weight`` is the masked mean, or None without a mask. A mean of exactly zero is not changed by a mask, and keeps
+    its gradient: a layer that starts at zero can learn.
+    """
     gradients = [g for g in (by_theta, by_sigma2) if g is not None]
-    if masked_weight is not None and len(gradients) == 2 and native.usable(masked_weight, sigma2, *gradients):
-        native.posterior_backward_(masked_weight, sigma2, *gradients)
+    if weight is not None and len(gradients) == 2 and native.usable(theta, weight, sigma2, *gradients):
+        native.posterior_backward_(theta, weight, sigma2, *gradients)
         return
-    if masked_weight is not None and by_theta is not None:
-        # a mean of zero is a dead one; the comparison is written as numbers to multiply with
-        by_theta.mul_(torch.ne(masked_weight, 0, out=torch.empty_like(masked_weight)))
+    if weight is not None and by_theta is not None:
+        by_theta.mul_(torch.eq(weight, theta, out=torch.empty_like(weight)))  # as numbers to multiply with
     if by_sigma2 is not None:
         by_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
 
