@@ -50,6 +50,7 @@ def test_a_part_is_added_where_it_belongs(difference):
     class Partial(nn.Module):
         def forward(self, x):
             y = x.index_add(1, torch.tensor([2, 0, 2]), torch.tanh(x))
+            y = y + x.new_zeros(x.shape).index_add(1, torch.tensor([1]), x[:, 2:])
             return y + x.index_add(-1, torch.tensor([1]), x[..., :1])
 
     assert difference(Partial(), torch.randn(2, 3, 5, 4)) < 1e-6

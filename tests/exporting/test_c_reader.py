@@ -65,6 +65,13 @@ def test_constants_are_computed_here():
     torch.testing.assert_close(torch.from_numpy(linear.weight).float(), expected.detach())
 
 
+def test_constants_that_take_only_a_shape(difference):
+    def forward(x):
+        return x * torch.full_like(x, 2.0) + torch.cat([x.new_ones(x.shape[0], 3), torch.zeros_like(x[:, :3])], 1)
+
+    assert difference(model_of(forward), torch.randn(1, 6)) < 1e-6
+
+
 def test_a_model_that_returns_its_input_copies_it(as_c):
     (copy,) = read_program(nn.Identity(), torch.zeros(1, 4)).operations
     assert isinstance(copy, Gather)

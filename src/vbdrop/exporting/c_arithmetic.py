@@ -38,7 +38,8 @@ def read_arithmetic(sign: Sign, is_reversed: bool = False) -> Callable[[Builder,
 
 def read_index_add(builder: Builder, call: Call) -> Variable:
     """`index_add(self, dim, index, source)` with constant positions."""
-    base, term, index = call.variable("self"), call.variable("source"), call.arguments["index"]
+    base, term = (builder.variable(f"{call.node}_{name}", call.arguments[name]) for name in ("self", "source"))
+    index = call.arguments["index"]
     if isinstance(index, Variable) or call.arguments["alpha"] != 1:
         raise call.unsupported("with positions that depend on the model's input, or with alpha")
     positions = torch.arange(base.buffer.size).reshape(1, *base.shape).index_select(call.arguments["dim"], index)

@@ -6,6 +6,7 @@ the result tells which value goes where, whatever the operation was called.
 """
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,8 @@ MOVES = frozenset(
         "view_as",
     }
 )
+# Operations that take only the shape of a value, and give a constant.
+CREATIONS = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"})
 CASTS = frozenset({"to", "_to_copy"})
 
 
@@ -123,7 +126,7 @@ def _run(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:  #
     if call.name.startswith("_assert"):
         return None
     variables = [value for value in pytree.tree_leaves(call.arguments) if isinstance(value, Variable)]
-    if not variables:
+    if not variables or call.name in CREATIONS:
         return _constant(call, node)
     if call.name in CASTS and node.meta["val"].dtype.is_floating_point:
         return variables[0]
@@ -149,19 +152,26 @@ def _constant(call: Call, node: fx.Node) -> Any:  # noqa: ANN401 -- a value of t
     target: Any = node.target
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise call.unsupported("it is random")
-    return target(**call.arguments)
+    return target(**_with_tensors(call, lambda shape: torch.zeros(1, *shape)))
 
 
 def _move(builder: Builder, call: Call, node: fx.Node, variables: list[Variable]) -> Variable | list[Variable]:
     if len(variables) != 1:
         raise call.unsupported("it chooses values by other values")
     source = variables[0]
-    positions = torch.arange(source.buffer.size).reshape(1, *source.shape)
-    arguments = pytree.tree_map(lambda value: positions if isinstance(value, Variable) else value, call.arguments)
     target: Any = node.target
-    moved = target(**arguments)
+    moved = target(**_with_tensors(call, lambda shape: torch.arange(source.buffer.size).reshape(1, *shape)))
     parts = [moved] if isinstance(moved, torch.Tensor) else list(moved)
     if any(part.ndim == 0 or part.shape[0] != 1 for part in parts):
         raise call.unsupported("it moves the batch axis")
     gathered = [builder.gather(f"{call.node}_{i}" if i else call.node, source, p[0]) for i, p in enumerate(parts)]
     return gathered[0] if isinstance(moved, torch.Tensor) else gathered
+
+
+def _with_tensors(call: Call, make: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, Any]:
+    """The arguments of a call with a tensor, made from its shape, in the place of each variable."""
+
+    def replaced(value: object) -> object:
+        return make(value.shape) if isinstance(value, Variable) else value
+
+    return {name: pytree.tree_map(replaced, value) for name, value in call.arguments.items()}
