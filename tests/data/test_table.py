@@ -42,7 +42,11 @@ def test_every_set_to_fetch_has_sums_for_all_its_arrays(name):
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
 
 
-@pytest.mark.parametrize("source", [source for spec in DATASETS.values() for source in spec.sources], ids=str)
+@pytest.mark.parametrize(
+    "source",
+    [source for spec in DATASETS.values() for source in spec.sources],
+    ids=lambda source: getattr(source, "address", None) or source.package,
+)
 def test_every_source_is_https_or_a_pinned_package(source):
     if isinstance(source, Mirror):
         assert source.address.startswith("https://")
