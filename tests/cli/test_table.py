@@ -42,7 +42,7 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
     assert "checkpoint.pt is damaged" in failed.err
     assert "not run" in failed.out
 
-    whole = vbdrop("table", "4", "--quick", "--cost", "--records", tmp_path, "--json").json
+    whole = vbdrop(*part, "--cost", "--row", "rigl", "--json").json
     plain = [(kind["trials"], kind["runs"]) for kind in whole if (kind["method"], kind["network"]) == PLAIN]
     assert plain == [(0, 1)]  # its trial has ended, and the run that failed has not
 

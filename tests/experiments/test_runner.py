@@ -68,7 +68,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tiny, reseeded, tmp_path):
 
 
 def test_two_runners_on_one_folder_never_make_the_same_run(tiny, reseeded, tmp_path):
-    runs = [reseeded(tiny(epochs=15), seed) for seed in range(5)]
+    runs = [reseeded(tiny(epochs=10), seed) for seed in range(5)]
     summaries = []
     make = lambda: summaries.append(Runner(tmp_path, workers=1).make(still_missing(runs, tmp_path)))  # noqa: E731
     threads = [threading.Thread(target=make) for _ in range(2)]
@@ -83,7 +83,7 @@ def test_two_runners_on_one_folder_never_make_the_same_run(tiny, reseeded, tmp_p
 
 
 def test_a_process_that_is_killed_is_a_failed_run_and_the_next_runner_goes_on(tiny, reseeded, tmp_path):
-    first, second = tiny(epochs=60, evaluate_every=20), reseeded(tiny(epochs=2), 1)
+    first, second = tiny(epochs=40, evaluate_every=20), reseeded(tiny(epochs=2), 1)
 
     def kill(config):
         if config.id == first.id and not watch.killed:
