@@ -103,7 +103,9 @@ def train(
     if as_json:
         print_json(record.result)
     else:
-        out().print(report(record))
+        console = out()
+        console.print(report(record))
+        console.print(f"The record is in {record.folder}", style="dim", soft_wrap=True)  # a path is never cut
     if record.result["outcome"] != "finished":
         raise typer.Exit(1)
 
@@ -148,8 +150,7 @@ def report(record: Record) -> Group:
     ]
     width = max(len(name) for name, _ in facts_shown)
     head = Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), said) for name, said in facts_shown)
-    tail = Text(f"The record is in {record.folder}", style="dim", no_wrap=True, overflow="ignore")
-    return Group(head, grid(_HEADER, _layers(result)), tail)
+    return Group(head, grid(_HEADER, _layers(result)))
 
 
 _HEADER = ("layer", "weights", "not zero", "zeros %", "inputs left", "outputs left", "dropout rate")
