@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from vbdrop.exporting.agreement import Inputs, Runner
 from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.onnx_selection import widen_selections_
 from vbdrop.exporting.program import batch_shapes, trace_program
 from vbdrop.exporting.quiet import quiet_torch
 
@@ -36,6 +38,7 @@ def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]
     if exported is None:
         raise ExportError("torch.onnx.export gave no program.")
     proto = exported.model_proto
+    widen_selections_(proto)
     _forget_origin_(proto)
     path.write_bytes(proto.SerializeToString())
     return (path,)
@@ -61,6 +64,13 @@ def open_session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401 -- onnxru
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def ort_value(array: NDArray[Any]) -> Any:  # noqa: ANN401 -- onnxruntime has no types
+    """The memory of an array, as ONNX Runtime binds it."""
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def run_onnx(path: Path) -> Runner:
