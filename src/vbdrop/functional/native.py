@@ -94,15 +94,13 @@ def library() -> ctypes.CDLL | None:
 
 def usable(*tensors: Tensor) -> bool:
     """Whether the kernels can work on these tensors: plain ones with memory of their own, all of one shape."""
-    fit = all(
-        type(t) in (Tensor, nn.Parameter)
-        and t.dtype == torch.float32
-        and t.device.type == "cpu"
-        and t.is_contiguous()
-        and t.shape == tensors[0].shape
-        for t in tensors
-    )
-    return fit and library() is not None
+    shape = tensors[0].shape
+    for t in tensors:  # a loop, since it is run many times a step
+        if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape or not t.is_contiguous():
+            return False
+        if type(t) is not Tensor and type(t) is not nn.Parameter:
+            return False
+    return library() is not None
 
 
 def _call(name: str, *arguments: Tensor | float, n: int) -> float | None:
