@@ -47,6 +47,13 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
     assert plain == [(0, 1)]  # its trial has ended, and the run that failed has not
 
 
+def test_without_trials_there_is_a_run_a_seed(vbdrop, tmp_path):
+    part = ("table", "1", "--quick", "--defaults", "--row", "vbd", "--column", "100", "--records", tmp_path)
+    (kind,) = vbdrop(*part, "--seeds", "2", "--cost", "--json").json
+    assert (kind["trials"], kind["runs"]) == (0, 2)
+    assert "`seeds` must be" in vbdrop(*part, "--seeds", "0").err
+
+
 def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):
     result = vbdrop("table", "3", "--records", tmp_path)
     assert "Written to" in result.out

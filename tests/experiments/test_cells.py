@@ -16,12 +16,13 @@ def book(tmp_path):
 def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_record):
     assert len(book.missing(["vbd"], ["lenet-300-100"])) == 5  # four trials, and the plain network's
     cell = book.cell("vbd", "lenet-300-100")
-    assert (cell.chosen, cell.finals, cell.decided) == (None, (), False)
+    assert (cell.chosen, cell.decided) == (None, False)
     assert all(config.n_valid == 5000 and config.budget.seed == 0 for config in (*cell.trials, *cell.reference))
 
     for config, error, size in zip(cell.trials, (1.8, 1.9, 2.0, 3.0), (4000, 3000, 2000, 1000), strict=True):
         write_record(config, error=error, nonzero=size)
-    assert book.cell("vbd", "lenet-300-100").chosen is None  # the margin is measured from the plain network
+    cell = book.cell("vbd", "lenet-300-100")
+    assert (cell.chosen, cell.decided) == (None, False)  # the margin is measured from the plain network
     write_record(cell.reference[0], error=1.75)
 
     cell = book.cell("vbd", "lenet-300-100")
@@ -34,6 +35,16 @@ def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_re
     write_record(cell.finals[1])
     assert [config.budget.seed for config in book.missing(["vbd"], ["lenet-300-100"])] == [0, 2]
     assert len(book.cell("vbd", "lenet-300-100").results) == 1
+
+
+def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_and_none_is_made(book, write_record):
+    finals = book.cell("vbd", "lenet-300-100").finals
+    assert {config.hyper["kl_weight"] for config in finals} == {1.0}
+    assert not any(config.id in {each.id for each in finals} for config in book.missing())
+    assert [config.budget.seed for config in book.without_trials(["vbd"], ["lenet-300-100"])] == [0, 1, 2]
+    write_record(finals[0])
+    assert len(book.cell("vbd", "lenet-300-100").results) == 1
+    assert [config.id for config in book.without_trials(["vbd"], ["lenet-300-100"])] == [each.id for each in finals[1:]]
 
 
 def test_a_column_may_use_what_another_one_chose(book, write_record):

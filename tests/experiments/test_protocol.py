@@ -47,6 +47,14 @@ def test_quick_needs_nothing_but_the_package():
         assert quick.quick
 
 
+def test_another_number_of_seeds_is_the_same_table_otherwise():
+    more = protocol_of(4).with_seeds(5)
+    assert [column.seeds for column in more.columns] == [5, 5]
+    assert more.with_seeds(3).columns[0] == protocol_of(4).columns[0]
+    with pytest.raises(ValueError, match="`seeds` must be a number of runs, an int >= 1; got 0"):
+        more.with_seeds(0)
+
+
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(ValueError, match="`number` must be that of a table of the paper, 1 to 5; got 6"):
         protocol_of(6)

@@ -50,6 +50,15 @@ def test_compression_has_a_sheet_a_network(tmp_path, write_record):
     assert row == ("SBP", "not run", "0.86", "–", "3-18-284-283", "–", "5.09x", "–")
 
 
+def test_a_figure_with_the_defaults_is_marked(book, write_record):
+    write_record(book.cell("concrete", "340").finals[0], error=1.55)
+    whole = table(book)
+    row = next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")
+    assert row[3] == "1.55 (n=1)*"
+    assert any(note.startswith("* With the method's default settings") for note in notes(whole))
+    assert "vbdrop table 1 --run --row concrete --column 340" in missing(whole)
+
+
 def test_the_commands_of_what_is_missing(book):
     commands = missing(table(book))
     assert "vbdrop table 1 --run --row vbd --column 580" in commands

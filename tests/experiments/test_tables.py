@@ -64,6 +64,13 @@ def test_some_rows_and_columns_only(book):
         table(book, rows=["magic"])
 
 
+def test_where_every_trial_diverged_there_is_nothing_to_run(book, write_record):
+    for config in book.cell("rigl", "lenet-300-100").trials:
+        write_record(config, outcome="diverged")
+    cell = table(book).cell("rigl", "lenet-300-100")
+    assert (cell.ours, cell.diverged, cell.command) == (None, 1, None)
+
+
 def test_a_run_that_diverged_is_counted_and_not_averaged(book, write_record):
     write_record(book.cell("vbd", "lenet-300-100").finals[2], outcome="diverged")
     cell = table(book).cell("vbd", "lenet-300-100")

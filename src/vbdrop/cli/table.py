@@ -46,6 +46,12 @@ def table(
         bool, typer.Option("--quick", help="Run everything small, in minutes: to see that it works.")
     ] = False,
     cost: Annotated[bool, typer.Option("--cost", help="Say what the missing runs would cost, and run none.")] = False,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Run without trials, with each method's default settings.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="How many seeds; else as the table has it.", show_default=False)
+    ] = None,
     row: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Only this row; may be repeated.", show_default=False)
     ] = None,
@@ -74,6 +80,8 @@ def table(
     folder = records or (QUICK_RECORDS if quick else RECORDS)
     with usage():
         protocol = protocol_of(number, quick=quick)
+        if seeds is not None:
+            protocol = protocol.with_seeds(seeds)
         runner = Runner(folder, workers=workers, data_dir=data_dir, keep_weights=keep_weights)
         for key in rows:
             protocol.row(key)
@@ -83,13 +91,14 @@ def table(
         _show(read_table(Book(protocol, folder), rows, columns), folder, as_json)
         return
     book = Book(protocol, folder, checksums(protocol, data_dir))
-    runs = book.expected(rows, columns)
+    runs = (book.without_trials if defaults else book.expected)(rows, columns)
     with err().status("measuring a few steps of every method"):
         seconds = estimate(runs, data_dir)
     if cost:
         _print_costs(runs, seconds, workers, as_json)
         return
-    failed = bool(runs) and _make(runner, lambda: book.missing(rows, columns), runs, seconds)
+    missing_runs = book.without_trials if defaults else book.missing
+    failed = bool(runs) and _make(runner, lambda: missing_runs(rows, columns), runs, seconds)
     _show(read_table(book, rows, columns), folder, as_json)
     if failed:
         raise typer.Exit(1)

@@ -23,8 +23,10 @@ class Cell:
         column: The network.
         trials: The runs on the validation split.
         reference: The runs of the plain network that the choice depends on; empty where it depends on none.
-        chosen: Which trial was chosen; None as long as a run is missing that decides it.
-        finals: The runs on all of the training data, a seed each; empty as long as nothing is chosen.
+        decided: Whether all runs have ended on which the choice depends.
+        chosen: Which trial was chosen; None if it is not decided yet, or if every trial diverged.
+        finals: The runs on all of the training data, a seed each: with what was chosen or, as long as nothing is, with
+            the method's defaults; empty if every trial diverged.
         results: What those of them that have ended gave.
         trial_results: What the trials gave; None for one that has not ended.
     """
@@ -33,15 +35,11 @@ class Cell:
     column: Column
     trials: tuple[Config, ...]
     reference: tuple[Config, ...]
+    decided: bool
     chosen: int | None
     finals: tuple[Config, ...]
     results: tuple[Mapping[str, Any], ...]
     trial_results: tuple[Mapping[str, Any] | None, ...]
-
-    @property
-    def decided(self) -> bool:
-        """Whether all trials have ended; a cell all of whose trials diverged is decided too, with nothing to run."""
-        return all(result is not None for result in self.trial_results)
 
     @property
     def choice(self) -> Mapping[str, Any] | None:
@@ -86,18 +84,26 @@ class Book:
         trials = [self._config(method, selecting, trial=True) for method in settings(row, self.protocol.trials)]
         reference = self._reference(row, selecting)
         trial_results, reference_results = ([self.result(config) for config in each] for each in (trials, reference))
-        chosen = None
-        if None not in (*trial_results, *reference_results):
+        decided, chosen = None not in (*trial_results, *reference_results), None
+        if decided:
             plain = next((result["error"] for result in reference_results if result and "error" in result), None)
             ended = [result for result in trial_results if result is not None]
             chosen = choose(ended, kind=self.protocol.kind, margin=row.margin, reference=plain)
         finals: list[Config] = []
-        if chosen is not None:
-            method = make_method(row.method, trials[chosen].hyper)
-            finals = [self._config(method, column, trial=False, seed=seed) for seed in range(column.seeds)]
+        if chosen is not None or not decided:
+            hyper = row.fixed if chosen is None else trials[chosen].hyper
+            finals = self._finals(make_method(row.method, hyper), column)
         results = [result for config in finals if (result := self.result(config)) is not None]
         return Cell(
-            row, column, tuple(trials), tuple(reference), chosen, tuple(finals), tuple(results), tuple(trial_results)
+            row=row,
+            column=column,
+            trials=tuple(trials),
+            reference=tuple(reference),
+            decided=decided,
+            chosen=chosen,
+            finals=tuple(finals),
+            results=tuple(results),
+            trial_results=tuple(trial_results),
         )
 
     def cells(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
@@ -110,19 +116,21 @@ class Book:
         """Return the runs that can be made now and have not ended: trials first, each once."""
         cells = self.cells(rows, columns)
         trials = [config for cell in cells for config in (*cell.reference, *cell.trials)]
-        finals = [config for cell in cells for config in cell.finals]
+        finals = [config for cell in cells if cell.chosen is not None for config in cell.finals]
         unique = {config.id: config for config in (*trials, *finals)}
         return [config for config in unique.values() if not record_of(config, self.records).finished]
 
+    def without_trials(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
+        """Return the runs on all training data that have not ended, with the defaults where nothing is chosen yet."""
+        unique = {config.id: config for cell in self.cells(rows, columns) for config in cell.finals}
+        return [config for config in unique.values() if not record_of(config, self.records).finished]
+
     def expected(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
-        """Return all runs that are still to be made; where nothing is chosen yet, with the method's first setting."""
+        """Return all runs that are still to be made; where nothing is chosen yet, with the method's defaults."""
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
-            if cell.chosen is None and not cell.decided:
-                method = make_method(cell.row.method, cell.trials[0].hyper)
-                for seed in range(cell.column.seeds):
-                    config = self._config(method, cell.column, trial=False, seed=seed)
-                    runs[f"{cell.row.key}/{config.id}"] = config
+            if not cell.decided:
+                runs |= {f"{cell.row.key}/{config.id}": config for config in cell.finals}
         return list(runs.values())
 
     def result(self, config: Config) -> Mapping[str, Any] | None:
@@ -144,6 +152,9 @@ class Book:
             return []
         (plain, *_) = settings(self.protocol.reference, self.protocol.trials)
         return [self._config(plain, column, trial=True)]
+
+    def _finals(self, method: Method, column: Column) -> list[Config]:
+        return [self._config(method, column, trial=False, seed=seed) for seed in range(column.seeds)]
 
     def _config(self, method: Method, column: Column, *, trial: bool, seed: int | None = None) -> Config:
         return resolve(

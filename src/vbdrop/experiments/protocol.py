@@ -116,6 +116,12 @@ class Protocol:
         """
         return _named("row", self.rows, key, self.number)
 
+    def with_seeds(self, seeds: int) -> "Protocol":
+        """Return the same table with another number of seeds in every column."""
+        if seeds < 1:
+            raise ValueError(f"`seeds` must be a number of runs, an int >= 1; got {seeds!r}.")
+        return replace(self, columns=tuple(replace(column, seeds=seeds) for column in self.columns))
+
     @property
     def reference(self) -> Row:
         """The row of the plain network, against which margins are measured."""

@@ -77,7 +77,8 @@ class TableCell:
         ours: Our figures; None if no run has ended.
         paper: The paper's; None if it has no such cell.
         diverged: How many of the runs diverged; all trials count as one.
-        choice: The hyper-parameters that were chosen on validation.
+        choice: The hyper-parameters that were chosen on validation; None if nothing was yet, and ``ours`` is then with
+            the method's defaults.
         validation_error: The validation error of the chosen trial.
         trials: How many settings were tried.
         runs: The names of the runs behind ``ours``.
@@ -152,10 +153,9 @@ def table(book: Book, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> 
 
 def _cell(book: Book, cell: Cell) -> TableCell:
     finished = [result for result in cell.results if result["outcome"] == "finished"]
-    diverged = len(cell.results) - len(finished)
-    if cell.decided and cell.chosen is None and not cell.reference:
-        diverged = max(diverged, 1)
-    complete = cell.decided and len(cell.results) == len(cell.finals) and (cell.chosen is not None or diverged)
+    hopeless = cell.decided and cell.chosen is None
+    diverged = 1 if hopeless else len(cell.results) - len(finished)
+    complete = cell.decided and len(cell.results) == len(cell.finals)
     number, quick = book.protocol.number, " --quick" if book.protocol.quick else " --run"
     return TableCell(
         row=cell.row,
