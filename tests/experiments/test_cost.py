@@ -7,6 +7,7 @@ import torch
 
 from vbdrop.experiments.cost import StepTimer, estimate
 from vbdrop.methods import METHODS
+from vbdrop.train.sparsity import sparsity
 
 
 def test_cost_grows_with_epochs_and_examples_and_is_measured_once(tiny, monkeypatch):
@@ -22,6 +23,14 @@ def test_cost_grows_with_epochs_and_examples_and_is_measured_once(tiny, monkeypa
     assert seconds[1] == pytest.approx(10 * seconds[0])
     assert seconds[2] < seconds[0] < seconds[1]
     assert all(0 < value < 60 for value in seconds)
+
+
+def test_the_short_run_goes_through_all_phases_of_a_method(tiny):
+    timer = StepTimer(tiny("magnitude-pruning"))
+    for _ in range(18):
+        timer.step()
+    network = timer.method.finish(timer.model)
+    assert sparsity(network).ratio > 1.5  # it was trained, pruned and trained again
 
 
 def test_measuring_leaves_no_trace(tiny):

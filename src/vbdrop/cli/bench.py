@@ -49,7 +49,7 @@ def bench(
                 checksum="",
                 budget=Budget(batch=batch),
             )
-            timers[name] = StepTimer(config)
+            timers[name] = StepTimer(config, WARM_UP + steps)
     times: dict[str, list[float]] = {name: [] for name in names}
     with err().status(f"measuring {len(names)} methods on {model}"):
         for turn in range(WARM_UP + steps):

@@ -1,6 +1,7 @@
 """What runs will cost, from the time of a few steps measured here and now."""
 
 import math
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +16,18 @@ from vbdrop.train import Batch, evaluate
 from vbdrop.train.evaluation import BATCH as EVALUATED_AT_ONCE
 from vbdrop.train.method import Method, Step
 
-WARM_UP, STEPS = 2, 5
+WARM_UP, STEPS, OUTLIERS = 2, 16, 2
 _CLASSES = 10
 
 
 class StepTimer:
-    """Does steps of a run's training on made-up examples, for their time.
+    """Does a short run on made-up examples, step by step, for the time of its steps.
+
+    Its steps are spread over the whole run: a method that trains, prunes and trains again does all of it.
 
     Args:
         config: The run.
+        steps: How many steps the short run has.
 
     Example:
         >>> from vbdrop.experiments.config import resolve
@@ -34,8 +38,9 @@ class StepTimer:
         True
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, steps: int = WARM_UP + STEPS) -> None:
         budget = config.budget
+        self.steps, self.epochs = steps, budget.epochs
         self.method: Method = config.build_method()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -49,13 +54,14 @@ class StepTimer:
         """Do a step and return its seconds."""
         with torch.random.fork_rng(devices=[]):
             start = time.perf_counter()
-            at = Step(self.index, 1_000_000, self.index / 600, 1_000, 60_000)
+            done = self.index / self.steps
+            at = Step(self.index, self.steps, done * self.epochs, self.epochs, n_train=60_000)
             loss = self.method.loss(self.model, self.batch, at)
             self.optimizer.zero_grad()
             torch.autograd.backward(loss)
             self.optimizer.step()
             self.method.after_step(self.model, at)
-            self.index += 1
+            self.index = min(self.index + 1, self.steps - 1)
             return time.perf_counter() - start
 
     def evaluation(self) -> float:
@@ -101,9 +107,8 @@ def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float
             key = (config.method, kinds, config.model, tuple(config.model_args.items()), config.budget.batch)
             if key not in measured:
                 timer = StepTimer(config)
-                for _ in range(WARM_UP):
-                    timer.step()
-                measured[key] = min(timer.step() for _ in range(STEPS)), timer.evaluation()
+                times = sorted([timer.step() for _ in range(WARM_UP + STEPS)][WARM_UP:])
+                measured[key] = statistics.fmean(times[:-OUTLIERS]), timer.evaluation()
             seconds.append(_cost(config, *measured[key], data_dir))
     return seconds
 
