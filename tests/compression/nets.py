@@ -249,7 +249,7 @@ def difference(model: nn.Module, small: nn.Module, *args, **kwargs) -> float:
         expected, found = pytree.tree_leaves(model(*args, **kwargs)), pytree.tree_leaves(small(*args, **kwargs))
     assert [tensor.shape for tensor in found] == [tensor.shape for tensor in expected]
     pairs = zip(expected, found, strict=True)
-    return max(float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) for a, b in pairs)
+    return max(float(((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).detach()) for a, b in pairs)
 
 
 def removed(model: nn.Module, *args, rewrite: bool = True, tolerance: float = 1e-10, **kwargs) -> Removal:

@@ -6,7 +6,9 @@ from tests.compression.nets import NETS, LeNet5, conv_norm, difference, mask_uni
 from torch import nn
 
 from vbdrop.compression.apply import apply
+from vbdrop.compression.graph import trace
 from vbdrop.compression.plan import Plan
+from vbdrop.compression.planning import make_plan
 
 
 @torch.no_grad()
@@ -78,3 +80,34 @@ def test_a_plan_with_a_program_drops_and_adds_tensors_of_a_state_dict():
     state = apply(plan, model.state_dict())
     assert state.keys() == small.state_dict().keys()
     assert torch.equal(state["fc1_inputs"], torch.arange(10, 20))
+
+
+@torch.no_grad()
+def test_a_module_in_two_places_is_cut_once():
+    layer = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+    model = randomise_(nn.Sequential(nn.Conv2d(1, 4, 1), nn.Sigmoid(), layer, nn.Sigmoid(), layer, nn.Conv2d(4, 2, 1)))
+    layer.weight[:, 3] = 0
+    model[5].weight[:, 3] = 0
+    small, plan, _ = removed(model, torch.randn(2, 1, 5, 5).double())
+    assert small[2] is small[4]
+    assert small[2].weight.shape == (3, 3, 3, 3)
+    assert plan.keep["2.weight"] == plan.keep["4.weight"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.state[layer.weight]["momentum_buffer"] = torch.ones_like(layer.weight)
+    apply(plan, model, optimizer)
+    assert optimizer.state[layer.weight]["momentum_buffer"].shape == layer.weight.shape == (3, 3, 3, 3)
+
+
+@torch.no_grad()
+def test_a_module_in_two_places_gets_one_new_bias():
+    layer = nn.Linear(4, 3, bias=False)
+    model = randomise_(nn.ModuleDict({"first": nn.Linear(2, 4), "a": layer, "b": layer}))
+    model.first.weight[0] = 0
+    model.forward = lambda x: (model.a(model.first(x)), model.b(model.first(x)).relu())
+    plan = make_plan(trace(model.double(), (torch.randn(2, 2).double(),)), model).plan
+    assert set(plan.add) == {"a.bias", "b.bias"}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = model(torch.ones(2, 2).double())
+    apply(plan, model, optimizer)
+    torch.testing.assert_close(model(torch.ones(2, 2).double()), expected)
+    assert len(optimizer.param_groups[0]["params"]) == len(list(model.parameters()))

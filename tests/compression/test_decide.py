@@ -108,3 +108,56 @@ def test_a_tied_weight_is_cut_under_all_its_names_and_takes_no_constants():
     assert small.a.weight is small.b.weight
     model.first.weight[0] = 0  # a constant for a, but not for b
     assert removed(model, torch.randn(2, 3).double()).model.first.out_features == 3
+
+
+class Siamese(nn.Module):
+    """One weight at two places, with biases of their own if it is tied."""
+
+    def __init__(self, tied: bool):
+        super().__init__()
+        self.first, self.second, self.a = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+        self.b = self.a
+        if tied:
+            self.b = nn.Linear(4, 2)
+            self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.a(self.first(x)), self.b(self.second(x))
+
+
+@torch.no_grad()
+def test_a_weight_at_two_places_takes_the_constants_that_are_the_same_at_both():
+    x = torch.randn(2, 3).double()
+    model = randomise_(Siamese(tied=False))
+    model.first.weight[:3] = 0
+    model.second.weight[1:3] = 0
+    model.second.bias[2] = model.first.bias[2]  # 0 varies at one place, 1 has two values, 2 has one
+    small = removed(model, x).model
+    assert (small.first.out_features, small.second.out_features, small.a.in_features) == (3, 3, 3)
+    assert small.a is small.b
+
+
+@torch.no_grad()
+def test_a_weight_with_two_biases_takes_no_constants_but_zero():
+    x = torch.randn(2, 3).double()
+    model = randomise_(Siamese(tied=True))
+    for layer in (model.first, model.second):
+        layer.weight[:2] = 0
+        layer.bias[:2] = torch.tensor([0.0, 3.0])
+    small = removed(model, x).model
+    assert (small.first.out_features, small.a.in_features) == (3, 3)
+
+
+@torch.no_grad()
+def test_a_weight_that_is_used_without_its_bias_takes_no_constants():
+    class Unbiased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return nn.functional.linear(torch.sigmoid(self.first(x)), self.last.weight)
+
+    model = randomise_(Unbiased())
+    model.first.weight[0] = 0
+    assert removed(model, torch.randn(2, 3).double()).model.first.out_features == 4

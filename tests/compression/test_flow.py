@@ -1,8 +1,14 @@
+import copy
+
 import torch
+from tests.compression.nets import difference, randomise_
 from torch import nn
 
 from vbdrop.compression.constants import propagate
 from vbdrop.compression.graph import trace
+from vbdrop.compression.removal import remove
+
+X = torch.randn(2, 3).double()
 
 
 def flow_of(model: nn.Module, *args):
@@ -18,19 +24,38 @@ def test_a_tied_parameter_has_all_its_names():
     assert flow.aliases("0.bias") == ["0.bias"]
 
 
+class Reused(nn.Module):
+    """A network that does something else with its parameters, too."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.use = use
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+        randomise_(self)
+        with torch.no_grad():
+            self.first.weight[0] = 0
+            self.last.weight[:, 1] = 0
+
+    def forward(self, x):
+        return self.last(torch.sigmoid(self.first(x))), self.use(self, x)
+
+
 def test_a_parameter_that_is_used_in_another_way_too_is_frozen():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.last(self.first(x)), self.first.weight.exp().cumprod(0)
-
-    flow = flow_of(Net(), torch.zeros(2, 3))
-    assert "first.weight" in flow.frozen
-    first = flow.products[0]
-    assert any(torch.equal(units, first.outputs.units) for units in flow.pinned)
+    uses = {
+        "first.weight": [lambda net, x: net.first.weight, lambda net, x: net.first.weight.t() + 1],
+        "first.bias": [lambda net, x: net.first.bias.relu()],
+        "last.weight": [lambda net, x: net.last.weight.cumsum(0)],
+        "last.bias": [lambda net, x: x.sum() * net.last.bias.sum()],
+    }
+    for name, functions in uses.items():
+        for function in functions:
+            model = Reused(function)
+            flow = flow_of(model, torch.zeros(2, 3))
+            assert flow.frozen == {name}
+            small = copy.deepcopy(model).double()
+            small = remove(small, trace(small, (X,)), (X,), {}).model
+            assert difference(model.double(), small, X) < 1e-10
+            assert small.get_parameter(name).shape == model.get_parameter(name).shape
 
 
 def test_a_place_is_the_module_and_the_node():

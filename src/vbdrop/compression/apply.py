@@ -144,6 +144,8 @@ def _small_tensors(
 def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
     """Give a module the bias that it needs now."""
     module = model.get_submodule(owner(name))
+    if module.bias is not None:  # the module is in several places, and was given its bias in another
+        return
     weight = module.get_parameter("weight")
     module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))
     if optimizer is not None:

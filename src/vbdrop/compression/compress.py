@@ -78,7 +78,8 @@ def compress(
     Args:
         model: A trained model, converted or plain; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
-            size of their first axis, the batch, does not matter later.
+            size of their first axis, the batch, does not matter later; that of the others (an image's, a sequence's)
+            does if the forward is replaced.
         threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
         example_kwargs: Named inputs besides.
         budget: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is lowered

@@ -45,7 +45,7 @@ def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_
         channels = flow.channels(result)
         if channels is not None:
             flow.pin(channels)
-    _pin_frozen(flow)
+    _freeze(flow)
     return flow
 
 
@@ -64,8 +64,13 @@ def _facts_of(flow: Flow, node: fx.Node) -> Facts:
     return rule(flow, node)
 
 
-def _pin_frozen(flow: Flow) -> None:
-    """Keep the channels along every axis of a parameter that has to keep its shape."""
+def _freeze(flow: Flow) -> None:
+    """Find the parameters that are used in other ways, too, and keep the channels along all of their axes."""
+    followed = {(place.node, name) for place in flow.products for name in (place.weight, place.bias)}
+    followed |= {(follower.node, follower.name) for follower in flow.followers}
+    for node, name in flow.traced.names.items():
+        if any((user, name) not in followed for user in node.users):
+            flow.frozen.add(name)
     for product in flow.products:
         if flow.frozen & {product.weight, product.bias}:
             flow.pin(product.inputs)

@@ -65,8 +65,8 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
 
 
 def _columns(liveness: Liveness, uses: Uses) -> Columns:
-    there = liveness.kept(uses.first.inputs)
-    if not liveness.flow.rewrite or uses.first.groups > 1 or uses.first.weight in liveness.flow.frozen:
+    first, there = uses.first, liveness.kept(uses.first.inputs)
+    if not liveness.flow.rewrite or first.groups > 1 or liveness.flow.frozen & {first.weight, first.bias}:
         return Columns(there, there)
     needed = liveness.wanted(uses)
     needed = needed | carriers(uses, liveness.carried(uses), there)
@@ -106,8 +106,8 @@ def _fold(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, outputs: 
     mean = None if first.bias is not None else _running_mean(liveness, uses)
     if mean is not None:
         plan.add[mean] = (-added).tolist()
-    else:
-        plan.add[first.bias or beside(first.weight, "bias")] = added.tolist()
+    else:  # under all names of a module that is in several places
+        plan.add.update((beside(weight, "bias"), added.tolist()) for weight in liveness.flow.aliases(first.weight))
 
 
 def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
@@ -115,9 +115,10 @@ def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
     readers = list(uses.first.node.users)
     if len(uses.places) > 1 or len(readers) != 1 or "batch_norm" not in str(readers[0].target):
         return None
-    flow, mean = liveness.flow, readers[0].args[3]
-    followers = [follower for follower in flow.followers if follower.name == flow.name(mean)]
-    return followers[0].name if len(followers) == 1 and len(flow.aliases(followers[0].name)) == 1 else None
+    flow, mean = liveness.flow, liveness.flow.name(readers[0].args[3])
+    uses_of_mean = [follower for follower in flow.followers if follower.name == mean]
+    is_free = mean is not None and mean not in flow.frozen and len(flow.aliases(mean)) == 1
+    return mean if len(uses_of_mean) == 1 and is_free else None
 
 
 def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Tensor) -> None:
@@ -136,7 +137,8 @@ def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Te
             merge = Merge(0, offset + into, (offset + source).tolist(), scale, (0, outputs))
         else:
             merge = Merge(1, into, source.tolist(), scale, (group * outputs, (group + 1) * outputs))
-        plan.merge.setdefault(first.weight, []).append(merge)
+        for weight in liveness.flow.aliases(first.weight):
+            plan.merge.setdefault(weight, []).append(merge)
 
 
 def _keep(plan: Plan, liveness: Liveness, name: str, axis: int, kept: Tensor) -> None:

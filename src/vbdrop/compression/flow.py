@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from vbdrop.compression.channels import Channels, Units
 from vbdrop.compression.graph import Traced
-from vbdrop.compression.layers import SHAPES, owner
+from vbdrop.compression.layers import SHAPES, beside, owner
 
 Facts = Channels | list[Channels | None] | None
 """What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
@@ -141,6 +141,12 @@ class Flow:
         """All dotted names of this parameter: more than one where it is tied, or its module is in two places."""
         return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
 
+    def has_own_bias(self, weight: str, bias: str | None) -> bool:
+        """Whether a weight belongs to one module, and meets the bias of that module, or none if it has none."""
+        modules = {id(self.model.get_submodule(owner(alias))) for alias in self.aliases(weight)}
+        own = beside(weight, "bias")
+        return len(modules) == 1 and (bias in self.aliases(own) if own in self._tensors else bias is None)
+
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
         """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""
         names = [self.name(node) for node in parameters if node is not None]
@@ -171,7 +177,7 @@ class Flow:
         return channels
 
     def keep(self, node: fx.Node, reason: str, *, report: bool = True) -> None:
-        """Keep everything that enters a node, parameters too.
+        """Keep all channels that enter a node.
 
         Args:
             node: The node.
@@ -186,7 +192,6 @@ class Flow:
                 report_it = report or bool(channels.known.any())
             else:
                 name = self.name(source)
-                self.frozen.update([] if name is None else [name])
                 report_it = name in self._tensors and self._tensors[name].dim() > 1
             if report_it:
                 self.left.setdefault(self.place(node), reason)

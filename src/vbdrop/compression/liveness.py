@@ -29,10 +29,10 @@ class Uses:
 
     @classmethod
     def of(cls, flow: Flow, places: list[Product]) -> "Uses":
-        """The uses at these places; where several biases meet one weight, no constant can go into a bias."""
+        """The uses at these places; where another bias than its own meets a weight, it cannot take constants."""
         first = places[0].inputs
         known = torch.stack([place.inputs.known & (place.inputs.value == first.value) for place in places]).all(0)
-        if len({place.bias for place in places}) > 1 or len(flow.aliases(places[0].weight)) > 1:
+        if not all(flow.has_own_bias(place.weight, place.bias) for place in places):
             known &= first.value == 0
         return cls(places, known, first.value)
 

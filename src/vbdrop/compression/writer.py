@@ -101,8 +101,8 @@ def _same_call(module: nn.Module, node: fx.Node) -> bool:
         return all(concrete(call[name]) == getattr(module, name) for name in ("eps",) if name in call)
     dims = len(module.kernel_size)
     names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
-    settings = all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
-    return settings and module.padding_mode == "zeros"
+    # a convolution that pads in another way than with zeros does so before its call, which then has no padding
+    return all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
 
 
 def _spread(value: Any, dims: int) -> Any:  # noqa: ANN401 -- a number, one for each dimension, or a word
