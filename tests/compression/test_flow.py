@@ -58,6 +58,25 @@ def test_a_parameter_that_is_used_in_another_way_too_is_frozen():
             assert small.get_parameter(name).shape == model.get_parameter(name).shape
 
 
+def test_a_weight_that_layers_of_two_kinds_share_keeps_its_shape():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.last = nn.Embedding(7, 4), nn.Linear(4, 7)
+            self.last.weight = self.embed.weight
+
+        def forward(self, tokens):
+            return self.last(self.embed(tokens))
+
+    model = randomise_(Tied())
+    with torch.no_grad():
+        model.last.weight[:, 0] = 0
+    tokens = torch.randint(7, (2, 3))
+    small, _, left = remove(model, trace(model, (tokens,)), (tokens,), {})
+    assert small.embed.weight.shape == (7, 4)
+    assert any("another kind" in reason for reason in left.values())
+
+
 def test_a_place_is_the_module_and_the_node():
     class Inner(nn.Module):
         def forward(self, x):

@@ -23,6 +23,7 @@ def test_a_threshold_gives_the_score_and_the_size_of_the_masked_model():
     assert [point.nonzeros for point in points] == [48, 24, 0]
     assert [point.score for point in points] == [40, 20, 0]
     assert [point.weights for point in points] == [48] * 3
+    assert [point.bytes for point in points] == [48 * 4 + 24, 24 * 4 + 6 + 24, 6 + 24]  # and six biases
     assert [point.compression for point in points] == [1, 2, 48]
     assert seen == [(nn.Linear, False, False)] * 3
     assert model.training

@@ -150,13 +150,13 @@ class Flow:
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
         """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""
         names = [self.name(node) for node in parameters if node is not None]
+        aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
+        kinds = {type(self.model.get_submodule(owner(alias))) for alias in aliases}
         if not names or None in names:
             return "its weight is computed in the forward"
-        paths = {owner(name) for name in names if name is not None}
-        kinds = {type(self.model.get_submodule(path)) for path in paths}
         for kind in kinds - set(SHAPES):
             return f"{kind.__name__} uses its weights itself"
-        return None
+        return "its weights are those of a layer of another kind, too" if len(kinds) > 1 else None
 
     # what a rule does
 

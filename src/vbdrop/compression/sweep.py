@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.plan import Plan
+from vbdrop.compression.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,14 @@ class SweepPoint:
         score: What ``evaluate`` gave.
         weights: The number of weights (matrices and kernels).
         nonzeros: How many of them are alive.
+        bytes: About the bytes that the masked model takes in a file; see `vbdrop.compression.summary.stored_bytes`.
     """
 
     threshold: float
     score: float
     weights: int
     nonzeros: int
+    bytes: int
 
     @property
     def compression(self) -> float:
@@ -52,9 +56,8 @@ def sweep(model: nn.Module, evaluate: Callable[[nn.Module], float], thresholds: 
     points = []
     for threshold in thresholds:
         plain = masked_copy(model, threshold)
-        weights = [parameter for parameter in plain.parameters() if parameter.dim() > 1]
-        nonzeros = sum(int(torch.count_nonzero(weight)) for weight in weights)
+        counts = summarise(plain, plain.state_dict(), Plan(), {}).after
         with torch.no_grad():
             score = float(evaluate(plain))
-        points.append(SweepPoint(float(threshold), score, sum(weight.numel() for weight in weights), nonzeros))
+        points.append(SweepPoint(float(threshold), score, counts.weights, counts.nonzeros, counts.bytes))
     return points

@@ -26,6 +26,8 @@ PRESERVING = [
     lambda x: F.avg_pool2d(x, 4, ceil_mode=True),
     lambda x: F.avg_pool2d(x, 3, padding=1, count_include_pad=False),
     lambda x: F.adaptive_avg_pool2d(x, 4),
+    lambda x: F.adaptive_max_pool2d(x, 2),
+    lambda x: F.max_pool2d(x, 2, return_indices=True)[0],
     lambda x: F.interpolate(x, scale_factor=2),
     lambda x: F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True),
     lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
@@ -63,6 +65,13 @@ def test_what_works_along_the_channels_keeps_them():
     removal = removed(Branches(Pooled(*case) for case in ALONG_CHANNELS), IMAGES)
     assert [removal.model.get_submodule(f"{i}.first").out_channels for i in range(3)] == [5, 5, 5]
     assert len(removal.left) >= 3
+
+
+def test_channels_stay_where_it_matters_where_a_maximum_was():
+    model = Pooled(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2))
+    removal = removed(model, IMAGES)
+    assert removal.model.first.out_channels == 5
+    assert "it is used where its maxima were found" in removal.left.values()
 
 
 def test_pooling_in_one_and_three_dimensions():

@@ -58,8 +58,7 @@ def _located(part: Tensor, numbers: Tensor, channels: Channels) -> Channels | No
         axes = [channels.axis]  # a slice of a single channel
     if len(axes) != 1:
         return None
-    first = [0] * part.dim()
-    index = tuple(slice(None) if axis == axes[0] else first[axis] for axis in range(part.dim()))
+    index = tuple(slice(None) if axis == axes[0] else 0 for axis in range(part.dim()))
     return channels.take(part[index], axes[0])
 
 
@@ -67,8 +66,6 @@ def _is_fixed(flow: Flow, node: fx.Node, channels: Channels) -> bool:
     """Whether the forward spells out a size that would have to change."""
     if not flow.frozen_shapes:
         return False
-    call = arguments_of(node)
-    name = node.target.overloadpacket.__name__  # type: ignore[union-attr]
-    if name in VIEWS:
-        return True
-    return name in ("slice", "split", "split_with_sizes") and call["dim"] % len(size_of(node.args[0])) == channels.axis  # type: ignore[arg-type]
+    call, name = arguments_of(node), node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    along = name in ("slice", "split", "split_with_sizes") and call["dim"] % len(size_of(call["self"])) == channels.axis
+    return name in VIEWS or along

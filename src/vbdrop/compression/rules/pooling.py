@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from vbdrop.compression.channels import Channels
-from vbdrop.compression.flow import Flow
+from vbdrop.compression.flow import Facts, Flow
 from vbdrop.compression.graph import arguments_of, concrete, size_of
 
 _DIMENSIONS = (1, 2, 3)
@@ -20,6 +20,10 @@ PRESERVING = (
 )
 """Each value of the result is a weighted mean or a maximum of values of its channel."""
 
+WITH_INDICES = (
+    *(f"adaptive_max_pool{d}d" for d in _DIMENSIONS),
+    *(f"max_pool{d}d_with_indices" for d in (2, 3)),
+)
 AVERAGES = tuple(f"avg_pool{d}d" for d in _DIMENSIONS)
 PADS = ("pad", "constant_pad_nd")
 REDUCTIONS = ("mean", "amax", "amin", "sum")
@@ -28,6 +32,14 @@ REDUCTIONS = ("mean", "amax", "amin", "sum")
 def preserve(flow: Flow, node: fx.Node) -> Channels | None:
     """A constant channel keeps its value."""
     return _over_space(flow, node, flow.channels(node.args[0]))
+
+
+def preserve_first(flow: Flow, node: fx.Node) -> Facts:
+    """Maxima and where they were found: as above, if only the maxima are used."""
+    if any(user.args[1] != 0 for user in node.users):
+        flow.keep(node, "it is used where its maxima were found")
+        return None
+    return [preserve(flow, node), None]
 
 
 def average(flow: Flow, node: fx.Node) -> Channels | None:
@@ -84,7 +96,7 @@ def _over_space(flow: Flow, node: fx.Node, channels: Channels | None) -> Channel
         return None
     name = node.target.overloadpacket.__name__  # type: ignore[union-attr]
     spatial = int(next(c for c in reversed(name) if c.isdigit()))
-    if channels.axis >= len(size_of(node)) - spatial:
+    if channels.axis >= len(size_of(node.args[0])) - spatial:  # type: ignore[arg-type]
         flow.keep(node, f"{node.target} works along the channels")
         return None
     return channels

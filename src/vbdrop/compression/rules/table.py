@@ -19,6 +19,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(pointwise.IDENTITIES, pointwise.identity),
     **dict.fromkeys(movement.MOVEMENTS, movement.move),
     **dict.fromkeys(pooling.PRESERVING, pooling.preserve),
+    **dict.fromkeys(pooling.WITH_INDICES, pooling.preserve_first),
     **dict.fromkeys(pooling.AVERAGES, pooling.average),
     **dict.fromkeys(pooling.PADS, pooling.pad),
     **dict.fromkeys(pooling.REDUCTIONS, pooling.reduce),
