@@ -13,7 +13,7 @@ from vbdrop.train.sparsity import sparsity
 def test_cost_grows_with_epochs_and_examples_and_is_measured_once(tiny, monkeypatch):
     made = []
     original = StepTimer.__init__
-    monkeypatch.setattr(StepTimer, "__init__", lambda self, config: (made.append(config), original(self, config))[1])
+    monkeypatch.setattr(StepTimer, "__init__", lambda self, *a, **k: (made.append(a), original(self, *a, **k))[1])
     base = replace(tiny("plain"), n_train=None)
     longer = replace(base, budget=replace(base.budget, epochs=30, seed=3))
     half = replace(base, n_train=4000)

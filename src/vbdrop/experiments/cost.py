@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class StepTimer:
     Args:
         config: The run.
         steps: How many steps the short run has.
+        clock: What the time is read from.
 
     Example:
         >>> from vbdrop.experiments.config import resolve
@@ -38,8 +39,11 @@ class StepTimer:
         True
     """
 
-    def __init__(self, config: Config, steps: int = WARM_UP + STEPS) -> None:
+    def __init__(
+        self, config: Config, steps: int = WARM_UP + STEPS, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         budget = config.budget
+        self.clock = clock
         self.steps, self.epochs = steps, budget.epochs
         self.method: Method = config.build_method()
         with torch.random.fork_rng(devices=[]):
@@ -53,7 +57,7 @@ class StepTimer:
     def step(self) -> float:
         """Do a step and return its seconds."""
         with torch.random.fork_rng(devices=[]):
-            start = time.perf_counter()
+            start = self.clock()
             done = self.index / self.steps
             at = Step(self.index, self.steps, done * self.epochs, self.epochs, n_train=60_000)
             loss = self.method.loss(self.model, self.batch, at)
@@ -62,15 +66,15 @@ class StepTimer:
             self.optimizer.step()
             self.method.after_step(self.model, at)
             self.index = min(self.index + 1, self.steps - 1)
-            return time.perf_counter() - start
+            return self.clock() - start
 
     def evaluation(self) -> float:
         """Evaluate a batch of examples and return the seconds an example."""
         shape = self.batch.inputs.shape[1:]
         examples = Batch(torch.zeros(EVALUATED_AT_ONCE, *shape), torch.zeros(EVALUATED_AT_ONCE, dtype=torch.long))
-        start = time.perf_counter()
+        start = self.clock()
         evaluate(self.model, examples)
-        return (time.perf_counter() - start) / EVALUATED_AT_ONCE
+        return (self.clock() - start) / EVALUATED_AT_ONCE
 
 
 @contextmanager
@@ -93,6 +97,7 @@ def one_thread() -> Iterator[None]:
 def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
     """Return the seconds that each of some runs will take in a process of its own.
 
+    They are seconds of a core: what else the machine is doing at the moment does not count.
     Runs that differ only in seed, epochs or the numbers among their hyper-parameters share a measurement.
 
     Args:
@@ -106,7 +111,7 @@ def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float
             kinds = tuple(value for value in config.hyper.values() if isinstance(value, str))
             key = (config.method, kinds, config.model, tuple(config.model_args.items()), config.budget.batch)
             if key not in measured:
-                timer = StepTimer(config)
+                timer = StepTimer(config, clock=time.process_time)
                 times = sorted([timer.step() for _ in range(WARM_UP + STEPS)][WARM_UP:])
                 measured[key] = statistics.fmean(times[:-OUTLIERS]), timer.evaluation()
             seconds.append(_cost(config, *measured[key], data_dir))
