@@ -21,3 +21,9 @@ from vbdrop.train import Budget
 def test_each_field_is_checked(field, value, message):
     with pytest.raises(ValueError, match=message):
         Budget(**{field: value})
+
+
+def test_the_noise_never_repeats_the_draws_of_the_initial_weights():
+    seeds = range(100)
+    assert all(Budget(seed=seed).noise_seed != seed for seed in seeds)
+    assert len({Budget(seed=seed).noise_seed for seed in seeds}) == len(seeds)

@@ -187,3 +187,17 @@ def test_no_examples(noisy, network, examples):
     none = examples._replace(inputs=examples.inputs[:0], targets=examples.targets[:0])
     with pytest.raises(ValueError, match="`train` must hold at least one example"):
         fit(noisy, network(), none, examples, BUDGET)
+
+
+def test_the_first_noise_is_not_what_the_initial_weights_were_drawn_from(network, examples):
+    torch.manual_seed(BUDGET.seed)
+    of_the_weights = torch.rand(4)
+    drawn = []
+
+    class Drawing(Method):
+        def loss(self, model, batch, step):
+            drawn.append(torch.rand(4))
+            return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+    fit(Drawing(), network(), examples, examples, replace(BUDGET, epochs=1))
+    assert not torch.equal(drawn[0], of_the_weights)

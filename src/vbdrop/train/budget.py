@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from vbdrop.train.schedules import schedule
 
 MAX_SEED = 2**32 - 1
@@ -43,3 +45,13 @@ class Budget:
         if not (isinstance(self.lr, int | float) and 0 < self.lr < math.inf):
             raise ValueError(f"`lr` must be a learning rate, a number > 0; got {self.lr!r}.")
         schedule(self.schedule)
+
+    @property
+    def noise_seed(self) -> int:
+        """The seed of the noise: another one than that of the initial weights, or the noise would repeat their draws.
+
+        Example:
+            >>> Budget(seed=0).noise_seed
+            3626764237
+        """
+        return int(np.random.RandomState([self.seed, MAX_SEED]).randint(MAX_SEED, dtype=np.uint32))

@@ -119,7 +119,7 @@ def fit(
     if len(train.targets) == 0:
         raise ValueError("`train` must hold at least one example; got none.")
     with torch.random.fork_rng(devices=[]), ExitStack() as stack:
-        torch.manual_seed(budget.seed)
+        torch.manual_seed(budget.noise_seed)
         run = _Run(method, method.build(model), train, test, budget)
         log = run.resume(folder, stack) if folder is not None else None
         saved = time.monotonic()
