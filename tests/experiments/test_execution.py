@@ -32,7 +32,9 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
     config = tiny(epochs=4, hyper={"kl_weight": 20.0})
     record = execute(config, tmp_path, keep_weights=True)
     files = {path.name for path in record.folder.iterdir()}
-    assert files == {"config.json", "environment.json", "metrics.jsonl", "result.json", "weights.safetensors"}
+    assert files == {
+        "config.json", "environment.json", "metrics.jsonl", "result.json", "weights.safetensors", "details.json",
+    }  # fmt: skip
     result, last = record.result, record.metrics[-1]
     assert (result["run"], result["outcome"], result["epochs"], result["evaluated_on"]) == (
         config.id, "finished", 4, "test",

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from vbdrop.train import Batch, calibration_error, evaluate
+from vbdrop.train.evaluation import calibration_bins
 
 
 class Table(nn.Module):
@@ -55,3 +56,14 @@ def test_a_calibrated_model_has_no_calibration_error_and_an_overconfident_one_ha
 def test_no_examples():
     with pytest.raises(ValueError, match="at least one example"):
         evaluate(Table(), Batch(torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)))
+
+
+def test_the_bins_hold_every_prediction_and_give_the_calibration_error():
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(5_000, generator=generator, dtype=torch.float64) ** 3
+    right = torch.rand(5_000, generator=generator) < confidence.sqrt()
+    found = calibration_bins(confidence, right)
+    assert sum(each.count for each in found) == 5_000
+    assert [each.confidence for each in found] == sorted(each.confidence for each in found)
+    gaps = sum(each.count * abs(each.accuracy - each.confidence) for each in found)
+    assert gaps / 5_000 == pytest.approx(calibration_error(confidence, right), rel=1e-9)

@@ -15,9 +15,10 @@ from torch import nn
 from vbdrop.convert import rates
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.counts import count, units
+from vbdrop.experiments.details import details
 from vbdrop.experiments.environment import environment, now
 from vbdrop.experiments.inputs import examples
-from vbdrop.experiments.records import ENVIRONMENT, RESULT, Record, record_of
+from vbdrop.experiments.records import DETAILS, ENVIRONMENT, RESULT, Record, record_of
 from vbdrop.experiments.weights import save_weights
 from vbdrop.models import build
 from vbdrop.objective import noisy_tensors
@@ -100,6 +101,7 @@ def _made(
         return _head(config, "diverged") | {"diverged_in_epoch": error.epoch}
     if keep_weights:
         save_weights(trained.model, record.folder)
+    write_json(record.folder / DETAILS, details(config, trained.model, trained.network, data.test))
     return _figures(config, trained)
 
 

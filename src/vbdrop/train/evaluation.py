@@ -52,11 +52,7 @@ def evaluate(model: nn.Module, examples: Batch) -> Evaluation:
         >>> evaluate(mlp(12), Batch(torch.rand(50, 1, 28, 28), torch.zeros(50, dtype=torch.long))).examples
         50
     """
-    if len(examples.targets) == 0:
-        raise ValueError("`examples` must hold at least one example; got none.")
-    with _quietly(model):
-        parts = [model(inputs).log_softmax(-1) for inputs in torch.split(examples.inputs, BATCH)]
-    log_probabilities = torch.cat(parts).double()
+    log_probabilities = predict_log_probabilities(model, examples)
     right = log_probabilities.argmax(-1) == examples.targets
     return Evaluation(
         examples=len(examples.targets),
@@ -64,6 +60,23 @@ def evaluate(model: nn.Module, examples: Batch) -> Evaluation:
         nll=nll_loss(log_probabilities, examples.targets).item(),
         ece=calibration_error(log_probabilities.amax(-1).exp(), right),
     )
+
+
+@torch.no_grad()
+def predict_log_probabilities(model: nn.Module, examples: Batch) -> Tensor:
+    """Return the log probability of every class for every example, in eval mode and float64.
+
+    Example:
+        >>> from vbdrop.models import mlp
+        >>> batch = Batch(torch.rand(3, 1, 28, 28), torch.zeros(3, dtype=torch.long))
+        >>> predict_log_probabilities(mlp(12), batch).shape
+        torch.Size([3, 10])
+    """
+    if len(examples.targets) == 0:
+        raise ValueError("`examples` must hold at least one example; got none.")
+    with _quietly(model):
+        parts = [model(inputs).log_softmax(-1) for inputs in torch.split(examples.inputs, BATCH)]
+    return torch.cat(parts).double()
 
 
 def calibration_error(confidence: Tensor, right: Tensor, bins: int = BINS) -> float:
@@ -81,9 +94,50 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = BINS) -> fl
         0.4
     """
     confidence = confidence.double()
-    index = (confidence * bins).long().clamp(max=bins - 1)
-    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, right.double() - confidence)
+    gap = _binned(confidence, right.double() - confidence, bins)
     return gap.abs().sum().item() / len(confidence)
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """The predictions of about the same confidence.
+
+    Attributes:
+        count: How many they are.
+        confidence: Their mean confidence.
+        accuracy: The share of them that is right.
+    """
+
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def calibration_bins(confidence: Tensor, right: Tensor, bins: int = BINS) -> list[CalibrationBin]:
+    """Return the bins of the calibration error that hold at least one prediction, by confidence.
+
+    Args:
+        confidence: The probability of the predicted class, an example each.
+        right: Whether the prediction was right.
+        bins: The number of bins between 0 and 1.
+
+    Example:
+        >>> calibration_bins(torch.tensor([0.75, 0.75, 0.25]), torch.tensor([True, False, True]), bins=4)
+        [CalibrationBin(count=1, confidence=0.25, accuracy=1.0), CalibrationBin(count=2, confidence=0.75, accuracy=0.5)]
+    """
+    confidence = confidence.double()
+    sums = [_binned(confidence, values, bins) for values in (torch.ones_like(confidence), confidence, right.double())]
+    return [
+        CalibrationBin(int(count), total / count, hits / count)
+        for count, total, hits in zip(*(each.tolist() for each in sums), strict=True)
+        if count
+    ]
+
+
+def _binned(confidence: Tensor, values: Tensor, bins: int) -> Tensor:
+    """The sum of the values in each bin of equal width."""
+    index = (confidence * bins).long().clamp(max=bins - 1)
+    return torch.zeros(bins, dtype=torch.float64).index_add_(0, index, values)
 
 
 @contextmanager
