@@ -13,6 +13,7 @@ PLAN = Plan(
     layouts={"conv.weight": Layout(1, False)},
     positions={"conv.weight": 576},
     program=Program([{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}], {}, ["gone"]),
+    channels_last=True,
 )
 
 
@@ -61,6 +62,7 @@ def test_the_units_of_grouped_and_transposed_weights():
         ({"layouts": {"conv.weight": [0, True]}}, "layout"),
         ({"program": {"nodes": [3], "buffers": {}, "removed": []}}, "a node of the program"),
         ({"program": {"nodes": [], "buffers": {}, "removed": [1]}}, "removed"),
+        ({"channels_last": 1}, "'channels_last' must be true or false in a plan; got 1"),
     ],
 )
 def test_what_is_no_plan_is_refused(change, message):

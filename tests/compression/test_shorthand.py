@@ -32,6 +32,7 @@ PLAN = Plan(
     shapes={"fc.weight": [6, 4], "fc2.weight": [2, 6], "fc2.bias": [2]},
     positions={"fc.weight": 1},
     program=Program(NODES, BUFFERS, ["gone"]),
+    channels_last=True,
 )
 TENSORS = {"fc.bias": torch.ones(3), "scale": torch.tensor([[0.5], [1.5]]), "order": torch.tensor([2, 0, 1])}
 
@@ -43,6 +44,7 @@ def test_what_cuts_a_model_comes_back_and_what_was_folded_does_not():
     assert plan.shapes == PLAN.shapes
     assert plan.attributes == PLAN.attributes
     assert plan.program == PLAN.program
+    assert plan.channels_last
     assert plan.add == {"fc.bias": [0.0] * 3}  # a new bias; its values are those of the tensor
     assert plan.merge == {}
 

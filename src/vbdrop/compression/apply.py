@@ -102,6 +102,8 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)
+    if plan.channels_last and not is_bayesian(model):
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
     return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from vbdrop.compression.budget import Budget, threshold_for
-from vbdrop.compression.graph import TraceError, trace
+from vbdrop.compression.graph import Traced, TraceError, trace
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.pack import built_with, save
 from vbdrop.compression.plan import Plan
@@ -24,7 +24,9 @@ class Compressed:
     """What `vbdrop.compress` gives.
 
     Attributes:
-        model: The small model: plain `torch.nn` modules, in eval mode, with the outputs of the masked one.
+        model: The small model: plain `torch.nn` modules, in eval mode, with the outputs of the masked one. Where images
+            are pooled it has the memory format `torch.channels_last`, which makes that faster on a CPU; inputs may have
+            either format, and ``small.model.to(memory_format=torch.contiguous_format)`` gives the usual one back.
         plan: What was removed, as data; see `vbdrop.compression.apply`.
         left: What keeps its channels although some of them may not matter, and why.
         threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
@@ -112,18 +114,14 @@ def compress(
     wanted = Budget.of(budget, max_macs, max_weights)
     plain = masked_copy(model, threshold)
     _check_inputs(plain, args, kwargs)
-    try:
-        traced, why = trace(plain, args, kwargs), ""
-    except TraceError as error:
-        traced, why = None, f"{error}; its weights are masked and all shapes stay"
+    traced, untraceable = _try_trace(plain, args, kwargs)
     if wanted is not None:
         threshold = threshold_for(wanted, model, threshold, traced, rewrite=rewrite)
         plain = masked_copy(model, threshold)
     if traced is None:
-        removal = Removal(plain, Plan(), {"model": why})
+        small, plan, left = Removal(plain, Plan(), {"model": untraceable})
     else:
-        removal = remove(plain, traced, args, kwargs, rewrite=rewrite)
-    small, plan, left = removal
+        small, plan, left = remove(plain, traced, args, kwargs, rewrite=rewrite)
     summary = summarise(plain, small.state_dict(), plan, left)
     inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
     return Compressed(small, plan, left, threshold, inputs, summary, built_with(model))
@@ -140,6 +138,14 @@ def _arguments(inputs: Any, named: Mapping[str, Any] | None) -> tuple[tuple[Any,
     if isinstance(inputs, Tensor):
         return (inputs,), dict(named or {})
     raise TypeError(f"`example_inputs` must be a tensor, a tuple of arguments or a dict; got {type(inputs).__name__}.")
+
+
+def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced | None, str]:
+    """The graph of a model, or None and what stopped it."""
+    try:
+        return trace(model, args, kwargs), ""
+    except TraceError as error:
+        return None, f"{error}; its weights are masked and all shapes stay"
 
 
 @torch.no_grad()

@@ -71,6 +71,7 @@ class Plan:
         layouts: Weight of a grouped or transposed convolution -> its layout.
         positions: Weight -> how often each of its entries is used for one example.
         program: The new forward, or None where the class's own holds.
+        channels_last: Whether a plain model then has the memory format `torch.channels_last`.
 
     Example:
         >>> plan = Plan(keep={"weight": {0: [0, 2]}}, shapes={"weight": [3, 4]})
@@ -88,6 +89,7 @@ class Plan:
     layouts: dict[str, Layout] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     program: Program | None = None
+    channels_last: bool = False
 
     def shape_after(self, name: str) -> list[int]:
         """The shape that a tensor has afterwards."""
@@ -125,6 +127,7 @@ class Plan:
             "layouts": {name: [layout.groups, layout.transposed] for name, layout in self.layouts.items()},
             "positions": self.positions,
             "program": None if self.program is None else dict(vars(self.program)),
+            "channels_last": self.channels_last,
         }
 
     def to_json(self) -> str:
@@ -168,6 +171,7 @@ class Plan:
             layouts={name: _layout(entry, name) for name, entry in _dict(data.get("layouts"), "layouts").items()},
             positions={name: _int(count, name) for name, count in _dict(data.get("positions"), "positions").items()},
             program=_program(data.get("program")),
+            channels_last=_bool(data.get("channels_last"), "channels_last"),
         )
         plan._check()
         return plan
@@ -212,6 +216,12 @@ def _list(value: object, what: str) -> list[Any]:
 def _int(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{what!r} must have whole numbers in a plan; got {value!r}.")
+    return value
+
+
+def _bool(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{what!r} must be true or false in a plan; got {value!r}.")
     return value
 
 

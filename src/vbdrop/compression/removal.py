@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from vbdrop.compression.agreement import disagreement
 from vbdrop.compression.apply import apply
 from vbdrop.compression.graph import Traced
+from vbdrop.compression.memory_format import prefers_channels_last
 from vbdrop.compression.plan import Plan
 from vbdrop.compression.planning import make_plan
 
@@ -46,13 +48,14 @@ def remove(
 
 
 def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, dict[str, str]]]:
-    """Plans that may hold, the one that removes most first."""
+    """Plans that may hold, the one that removes most first, and of two that remove the same the faster one."""
     if rewrite:
         draft = make_plan(traced, model)
-        if draft.keeps_forward:
-            yield draft.plan, draft.left
-        if draft.program is not None:
-            yield draft.program, draft.left
+        for plan in (draft.plan if draft.keeps_forward else None, draft.program):
+            if plan is not None and prefers_channels_last(traced, model):
+                yield replace(plan, channels_last=True), draft.left  # fails if the class's forward views images
+            if plan is not None:
+                yield plan, draft.left
     for frozen_shapes in (False, True):
         draft = make_plan(traced, model, rewritten=False, frozen_shapes=frozen_shapes)
         yield draft.plan, draft.left

@@ -41,6 +41,7 @@ def shorten(plan: Plan) -> tuple[dict[str, Any], list[Positions]]:
         "cut": {name: entry if entry[1] else entry[:1] for name, entry in cut.items()},
         "new": [name for name in plan.add if name not in plan.shapes],
         "set": plan.attributes,
+        "channels_last": plan.channels_last,
     }
     if plan.program is not None:
         data["nodes"] = _short_nodes(plan.program.nodes)
@@ -78,6 +79,7 @@ def lengthen(data: Any, lists: list[Positions], tensors: Mapping[str, Tensor]) -
                 "layouts": {},
                 "positions": {},
                 "program": program,
+                "channels_last": data.get("channels_last", False),
             }
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
