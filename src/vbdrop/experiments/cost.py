@@ -3,14 +3,14 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.inputs import facts
+from vbdrop.exporting.latency import one_thread
 from vbdrop.models import MODELS, build
 from vbdrop.train import Batch, evaluate
 from vbdrop.train.evaluation import BATCH as EVALUATED_AT_ONCE
@@ -75,23 +75,6 @@ class StepTimer:
         start = self.clock()
         evaluate(self.model, examples)
         return (self.clock() - start) / EVALUATED_AT_ONCE
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread, as the workers do.
-
-    Example:
-        >>> with one_thread():
-        ...     torch.get_num_threads()
-        1
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
