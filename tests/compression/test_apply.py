@@ -111,3 +111,15 @@ def test_a_module_in_two_places_gets_one_new_bias():
     apply(plan, model, optimizer)
     torch.testing.assert_close(model(torch.ones(2, 2).double()), expected)
     assert len(optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_graph_that_is_still_alive_does_not_disturb_the_next_step(dtype):
+    model, x = nn.Linear(4, 3).to(dtype), torch.randn(2, 4, dtype=dtype)
+    kept = model(x).sum()
+    plan = Plan(keep={"weight": {0: [0, 2]}, "bias": {0: [0, 2]}}, shapes={"weight": [3, 4], "bias": [3]})
+    apply(plan, model)
+    model(x).sum().backward()
+    assert model.weight.dtype == dtype
+    assert model.weight.grad.shape == (2, 4)
+    assert kept.requires_grad

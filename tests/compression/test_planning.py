@@ -64,3 +64,18 @@ def test_a_forward_that_cannot_be_written_is_named_and_kept():
     draft = make_plan(trace(model, (torch.randn(2, 6),)), model)
     assert draft.program is None
     assert "cannot be replaced" in draft.left["forward"]
+
+
+def test_what_stays_is_not_removed_and_not_folded():
+    model = randomise_(nn.Sequential(nn.Linear(6, 5), nn.Sigmoid(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2)))
+    with torch.no_grad():
+        model[0].weight[:3] = 0  # constants
+        model[4].weight[:, 1:] = 0  # read by nobody
+    x = torch.randn(3, 6)
+    traced = trace(model, (x,))
+    all_that_can = make_plan(traced, model, rewritten=False).plan
+    assert [len(all_that_can.keep[name][1]) for name in ("2.weight", "4.weight")] == [2, 1]
+    plan = make_plan(traced, model, rewritten=False, stays={"2.weight": [0], "4.weight": [3]}).plan
+    assert plan.keep["2.weight"][1] == [0, 3, 4]
+    assert plan.keep["4.weight"][1] == [0, 3]
+    assert difference(model, apply(plan, copy.deepcopy(model)), x) < 1e-6

@@ -1,13 +1,21 @@
 import torch
 
 from vbdrop.compression.plan import Merge
-from vbdrop.compression.slicing import cut, merged
+from vbdrop.compression.slicing import cut, merged, uncut
 
 
 def test_cuts_on_both_axes():
     tensor = torch.randn(4, 3, 2)
     assert torch.equal(cut(tensor, {0: [1, 3], 1: [0]}), tensor[[1, 3]][:, [0]])
     assert cut(tensor, {}) is tensor
+
+
+def test_what_was_cut_comes_back_with_zeros():
+    tensor, axes = torch.randn(4, 3, 2), {0: [1, 3], 1: [0, 2]}
+    back = uncut(cut(tensor, axes), axes, tensor.shape)
+    assert torch.equal(cut(back, axes), cut(tensor, axes))
+    assert torch.count_nonzero(back) == 2 * 2 * 2
+    assert back.shape == tensor.shape
 
 
 def test_weights_are_merged_on_either_axis_and_for_some_rows():

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout
 
 from vbdrop.convert import convert_, deterministic_
-from vbdrop.layers import Weights
+from vbdrop.layers import Units, Weights
 from vbdrop.objective import kl
 from vbdrop.train import Batch, Method
 
@@ -44,6 +44,26 @@ class Sparse(Method):
         return model
 
 
+@dataclass(frozen=True)
+class Gated(Method):
+    """Gates on units, with a penalty under which most of them die within a few epochs."""
+
+    weight: float = 2.0
+    name = "gated"
+    shrinks = True
+
+    def build(self, model):
+        convert_(model, Units(log_sigma2=-0.5))
+        return model
+
+    def loss(self, model, batch, step):
+        nll = cross_entropy(model(batch.inputs), batch.targets)
+        return nll + self.weight * kl(model) / step.n_train
+
+    def finish(self, model):
+        return deterministic_(model)
+
+
 @pytest.fixture
 def noisy():
     return Noisy()
@@ -52,6 +72,11 @@ def noisy():
 @pytest.fixture
 def sparse():
     return Sparse()
+
+
+@pytest.fixture
+def gated():
+    return Gated()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The loop: what a method sees, what is written down, and a run that goes on as if nothing had happened."""
 
+import io
 import json
 import math
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from vbdrop.train import Budget, DivergedError, Method, RecordError, fit, read_metrics
+from vbdrop.train import Budget, DivergedError, Method, RecordError, checkpoint, evaluate, fit, read_metrics
 from vbdrop.train.loop import METRICS_FILE
 
 BUDGET = Budget(epochs=6, batch=50, lr=0.01, seed=3)
@@ -56,6 +57,57 @@ def test_a_run_that_is_stopped_anywhere_ends_as_if_it_had_not_been(method_name, 
     assert again.evaluation == whole.evaluation
     assert without_seconds(read_metrics(resumed / METRICS_FILE)) == without_seconds(lines)
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_that_shrinks_is_stopped_anywhere_and_ends_as_if_it_had_not_been(gated, network, examples, tmp_path):
+    budget = replace(BUDGET, epochs=10, lr=0.03, shrink_every=2)
+    whole = fit(gated, network(), examples, examples, budget, folder=tmp_path)
+    lines = read_metrics(tmp_path / METRICS_FILE)
+    resumed = tmp_path / "resumed"
+    resumed.mkdir()
+    sizes = []
+    for steps in (17, 27, 38, 46):
+        with pytest.raises(StoppedError):
+            fit(
+                gated, network(), examples, examples, budget, folder=resumed,
+                checkpoint_seconds=0, report=interrupt_after(steps),
+            )  # fmt: skip
+        state = torch.load(io.BytesIO((resumed / checkpoint.FILE).read_bytes()[32:]), weights_only=True)
+        sizes.append(state["model"]["3.weight"].shape[1])
+        moments = state["optimizer"]["state"].values()
+        assert {m["exp_avg"].shape for m in moments} == {p.shape for n, p in state["model"].items() if is_trained(n)}
+    assert 16 == sizes[0] > sizes[1] > sizes[-1]
+    again = fit(gated, network(), examples, examples, budget, folder=resumed, checkpoint_seconds=0)
+    assert same(again.model, whole.model)
+    assert same(again.network, whole.network)
+    assert again.evaluation == whole.evaluation
+    assert without_seconds(read_metrics(resumed / METRICS_FILE)) == without_seconds(lines)
+
+
+def is_trained(name):
+    return not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+
+
+def test_a_run_that_shrinks_is_counted_by_its_original_network(gated, network, examples):
+    budget, seen = replace(BUDGET, epochs=10, lr=0.03, shrink_every=1), []
+    report = lambda done, steps, epoch: seen.append(epoch)  # noqa: E731
+    trained = fit(gated, network(), examples, examples, budget, report=report)
+    figures = [epoch.sparsity for epoch in seen if epoch is not None]
+    assert {each.weights for each in figures} == {8 * 16 + 16 * 2}
+    assert figures[-1].kept < figures[0].kept
+    assert {n: p.shape for n, p in trained.network.named_parameters()} == dict(shapes(network()))
+    assert trained.model[0].gate.weight.shape == (8,)
+    assert evaluate(trained.network, examples) == trained.evaluation
+    assert evaluate(trained.model, examples).wrong == trained.evaluation.wrong
+
+
+def shapes(model):
+    return ((name, parameter.shape) for name, parameter in model.named_parameters())
+
+
+def test_a_method_whose_units_never_die_cannot_shrink(noisy, network, examples):
+    with pytest.raises(ValueError, match="`shrink_every` must be None for Noisy"):
+        fit(noisy, network(), examples, examples, replace(BUDGET, shrink_every=2))
 
 
 def test_the_noise_and_the_seed_matter_and_nothing_else_does(noisy, network, examples):

@@ -20,6 +20,10 @@ def test_weights_of_linear_maps_count_and_nothing_else():
     assert found.ratio == 162 / 112
 
 
+def test_weights_that_were_taken_out_count_as_zero():
+    assert sparsity(nn.Linear(3, 2), weights=60) == Sparsity(weights=60, nonzero={"": 6})
+
+
 def test_the_papers_count_and_a_network_with_nothing_left():
     model = LeNet5()
     assert sparsity(model).weights == 430_500

@@ -98,13 +98,25 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
             done.add(id(tensors[name]))
             if optimizer is not None and name in parameters:
                 cut_state_(optimizer, parameters[name], cuts.get(name, {}))
-            tensors[name].data, tensors[name].grad = small, None
+            _replace_(tensors[name], small)
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)
     if plan.channels_last and not is_bayesian(model):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
     return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)
+
+
+def _replace_(tensor: Tensor, small: Tensor) -> None:
+    """Give a tensor other values, of another shape.
+
+    Where a graph of an earlier step is still alive, so is what collects the tensor's gradients in it, which insists on
+    the former shape. Torch makes a new one only for another dtype, which the tensor therefore has for a moment.
+    """
+    tensor.grad = None
+    if tensor.requires_grad:
+        tensor.data = small.new_empty(0, dtype=torch.float32 if small.dtype == torch.float64 else torch.float64)
+    tensor.data = small
 
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:

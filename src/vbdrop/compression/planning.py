@@ -1,7 +1,9 @@
 """From a traced model to a plan: constants, liveness, decisions and the new forward, in this order."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
 from vbdrop.compression.constants import propagate
@@ -30,7 +32,14 @@ class Draft:
     left: dict[str, str]
 
 
-def make_plan(traced: Traced, model: nn.Module, *, rewritten: bool = True, frozen_shapes: bool = False) -> Draft:
+def make_plan(
+    traced: Traced,
+    model: nn.Module,
+    *,
+    rewritten: bool = True,
+    frozen_shapes: bool = False,
+    stays: Mapping[str, Collection[int]] | None = None,
+) -> Draft:
     """Find out what can be removed from a model.
 
     Args:
@@ -38,9 +47,9 @@ def make_plan(traced: Traced, model: nn.Module, *, rewritten: bool = True, froze
         model: The model, or one of the same structure with other weights.
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
         frozen_shapes: Whether sizes that the forward spells out must stay, too.
+        stays: Weight -> those of its inputs that must not be removed.
 
     Example:
-        >>> import torch
         >>> from vbdrop.compression.graph import trace
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
         >>> with torch.no_grad():
@@ -50,6 +59,9 @@ def make_plan(traced: Traced, model: nn.Module, *, rewritten: bool = True, froze
         {'0': {'out_features': 2}, '2': {'in_features': 2}}
     """
     flow = propagate(traced, model, rewrite=rewritten, frozen_shapes=frozen_shapes)
+    for product in flow.products:
+        kept = (stays or {}).get(product.weight, ())
+        flow.pinned.append(product.inputs.units[torch.tensor(sorted(kept), dtype=torch.long)])
     liveness = find_live(flow)
     inputs = columns(liveness)
     plan = decide(liveness, inputs)

@@ -1,5 +1,7 @@
 """The arithmetic of a plan on single tensors: merge, take what stays, add."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,21 @@ def cut(tensor: Tensor, axes: Cut) -> Tensor:
     """
     for axis, kept in axes.items():
         tensor = tensor.index_select(axis, torch.tensor(kept, device=tensor.device))
+    return tensor
+
+
+def uncut(tensor: Tensor, axes: Cut, shape: Sequence[int]) -> Tensor:
+    """Undo `cut`: the tensor in its former shape, with zeros in the place of what went.
+
+    Example:
+        >>> uncut(torch.tensor([[1, 2], [3, 4]]), {1: [0, 2]}, [2, 3])
+        tensor([[1, 0, 2],
+                [3, 0, 4]])
+    """
+    for axis, kept in axes.items():
+        sizes = [*tensor.shape[:axis], shape[axis], *tensor.shape[axis + 1 :]]
+        index = torch.tensor(kept, device=tensor.device)
+        tensor = tensor.new_zeros(sizes).index_copy_(axis, index, tensor)
     return tensor
 
 

@@ -13,6 +13,7 @@ from vbdrop.data import NORMALISATIONS
 from vbdrop.methods import method_named
 from vbdrop.models import MODELS
 from vbdrop.train import Budget, Method, RecordError
+from vbdrop.train.shrinking import check_shrinks
 
 ID_LENGTH = 12
 
@@ -66,7 +67,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON holds them."""
-        value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self) | {"budget": self.budget.as_dict()}))
         return value
 
     def build_method(self) -> Method:
@@ -122,7 +123,7 @@ def resolve(
     """Make the full settings of a run: what is not given is written out with its default.
 
     Raises:
-        ValueError: The network is not in the table, or has no such argument.
+        ValueError: The network is not in the table, or has no such argument; or a setting is wrong for the method.
 
     Example:
         >>> from vbdrop.methods import METHODS
@@ -136,6 +137,7 @@ def resolve(
             raise ValueError(f"`{name}` must be a number of examples, an int >= {least}; got {value!r}.")
     if normalise not in NORMALISATIONS:
         raise ValueError(f"`normalise` must be one of {', '.join(NORMALISATIONS)}; got {normalise!r}.")
+    check_shrinks(method, budget.shrink_every)
     return Config(
         method=method.name,
         version=method.version,

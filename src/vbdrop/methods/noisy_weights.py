@@ -31,6 +31,7 @@ class NoisyWeights(Method):
     """
 
     family: ClassVar[Family] = "weights"
+    shrinks: ClassVar[bool] = True
     prior: ClassVar[str]
 
     kl_weight: float = 1.0

@@ -1,7 +1,8 @@
 """What a run may spend: the part of its settings that all methods of a comparison share."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class Budget:
         schedule: A key of :data:`vbdrop.train.SCHEDULES`.
         seed: Of the initial weights, the noise and the order of the examples.
         evaluate_every: Evaluate after every so many epochs; the last one always is.
+        shrink_every: Take units that have stayed dead out of the model in training every so many epochs, for the
+            methods that can; None to leave them where they are. See `vbdrop.train.shrinking`.
 
     Example:
         >>> Budget(epochs=0)
@@ -34,10 +37,13 @@ class Budget:
     schedule: str = "late-linear"
     seed: int = 0
     evaluate_every: int = 1
+    shrink_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "evaluate_every"):
+        for name in ("epochs", "batch", "evaluate_every", "shrink_every"):
             value = getattr(self, name)
+            if name == "shrink_every" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"`{name}` must be an int >= 1; got {value!r}.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
@@ -45,6 +51,15 @@ class Budget:
         if not (isinstance(self.lr, int | float) and 0 < self.lr < math.inf):
             raise ValueError(f"`lr` must be a learning rate, a number > 0; got {self.lr!r}.")
         schedule(self.schedule)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the budget as JSON holds it, without ``shrink_every`` where nothing shrinks: so runs keep their names.
+
+        Example:
+            >>> Budget(epochs=3).as_dict()
+            {'epochs': 3, 'batch': 100, 'lr': 0.001, 'schedule': 'late-linear', 'seed': 0, 'evaluate_every': 1}
+        """
+        return {name: value for name, value in asdict(self).items() if name != "shrink_every" or value is not None}
 
     @property
     def noise_seed(self) -> int:

@@ -27,6 +27,7 @@ class Checkpoint:
         optimizer: The optimizer's ``state_dict``.
         rng: The state of torch's generator, from which all noise is drawn.
         metrics_bytes: The length of the metrics file at this moment.
+        shrunk: What has been taken out of the model, for a run that shrinks.
     """
 
     run: str
@@ -35,6 +36,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     rng: Tensor
     metrics_bytes: int
+    shrunk: dict[str, Any] | None = None
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -22,6 +21,7 @@ from vbdrop.train.method import Batch, Method, Step
 from vbdrop.train.metrics import Epoch, MetricsLog
 from vbdrop.train.order import batches
 from vbdrop.train.schedules import schedule
+from vbdrop.train.shrinking import Shrinking, check_shrinks
 from vbdrop.train.sparsity import sparsity
 
 METRICS_FILE = "metrics.jsonl"
@@ -54,7 +54,8 @@ class Trained:
     """What a run ends with.
 
     Attributes:
-        model: The model as it was trained, noise and masks included.
+        model: The model as it was trained, noise and masks included; units that were taken out during the training are
+            there again, dead.
         network: The plain network that the method makes of it.
         last: The figures of the last epoch; its evaluation is that of ``network``.
     """
@@ -118,6 +119,7 @@ def fit(
     """
     if len(train.targets) == 0:
         raise ValueError("`train` must hold at least one example; got none.")
+    check_shrinks(method, budget.shrink_every)
     with torch.random.fork_rng(devices=[]), ExitStack() as stack:
         torch.manual_seed(budget.noise_seed)
         run = _Run(method, method.build(model), train, test, budget)
@@ -129,7 +131,8 @@ def fit(
                 log.append(figures)
             report(run.steps_done, run.steps, figures)
             if run.epochs_done == budget.epochs:
-                return Trained(run.model, run.finished(), figures)
+                model = run.whole()
+                return Trained(model, run.finished(model), figures)
             if log is not None and folder is not None and time.monotonic() - saved >= checkpoint_seconds:
                 run.save(folder, log)
                 saved = time.monotonic()
@@ -146,6 +149,8 @@ class _Run:
         self.steps_an_epoch = math.ceil(len(train.targets) / budget.batch)
         self.steps = self.steps_an_epoch * budget.epochs
         self.epochs_done = 0
+        self.identity = self._identity()
+        self.shrinking = None if budget.shrink_every is None else Shrinking(method, model, train.inputs)
 
     @property
     def steps_done(self) -> int:
@@ -155,6 +160,7 @@ class _Run:
 
     def epoch(self, report: Report) -> Epoch:
         start = time.monotonic()
+        self._shrink()
         self.model.train()
         total = torch.zeros((), dtype=torch.float64)
         lr = 1.0
@@ -188,29 +194,46 @@ class _Run:
         divergence = kl(self.model).item() if next(noisy_tensors(self.model), None) is not None else None
         evaluation = weights = None
         if self.epochs_done % self.budget.evaluate_every == 0 or self.epochs_done == self.budget.epochs:
-            network = self.finished()
-            evaluation, weights = evaluate(network, self.test), sparsity(network)
+            last = self.epochs_done == self.budget.epochs
+            network = self.finished(self.whole() if last else self.model)
+            evaluation, weights = (
+                evaluate(network, self.test),
+                sparsity(network, None if self.shrinking is None else self.shrinking.weights),
+            )
         return Epoch(self.epochs_done, loss, lr, seconds, divergence, evaluation, weights)
 
-    def finished(self) -> nn.Module:
-        """The network that the method would end with now; the model itself goes on as it is."""
+    def finished(self, model: nn.Module) -> nn.Module:
+        """The network that the method would make of a model now; the model itself goes on as it is."""
         with torch.random.fork_rng(devices=[]):
-            return self.method.finish(copy.deepcopy(self.model)).eval()
+            return self.method.finish(copy.deepcopy(model)).eval()
+
+    # a model that becomes smaller
+
+    def _shrink(self) -> None:
+        """Take out what has stayed dead, if it is time for it."""
+        every = self.budget.shrink_every
+        if self.shrinking is not None and every is not None and self.epochs_done and self.epochs_done % every == 0:
+            self.shrinking.check_(self.model, self.optimizer)
+
+    def whole(self) -> nn.Module:
+        """The model in its original shape."""
+        return self.model if self.shrinking is None else self.shrinking.whole(self.model)
 
     # a killed run
 
-    @cached_property
-    def identity(self) -> str:
+    def _identity(self) -> str:
         """What makes it this run and no other, besides the data."""
         method = {"name": type(self.method).__qualname__, "version": self.method.version, **asdict(self.method)}
         shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
-        facts = [method, asdict(self.budget), shapes, len(self.train.targets)]
+        facts = [method, self.budget.as_dict(), shapes, len(self.train.targets)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     def resume(self, folder: Path, stack: ExitStack) -> MetricsLog:
         state = checkpoint.load(folder, self.identity)
         if state is None:
             return stack.enter_context(MetricsLog(folder / METRICS_FILE))
+        if self.shrinking is not None and state.shrunk is not None:
+            self.shrinking.load_(state.shrunk, self.model, self.optimizer)
         self.model.load_state_dict(state.model)
         self.optimizer.load_state_dict(state.optimizer)
         torch.set_rng_state(state.rng)
@@ -219,6 +242,7 @@ class _Run:
 
     def save(self, folder: Path, log: MetricsLog) -> None:
         model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
-        size = log.saved_bytes()
-        state = checkpoint.Checkpoint(self.identity, self.epochs_done, model, optimizer, torch.get_rng_state(), size)
+        size, rng = log.saved_bytes(), torch.get_rng_state()
+        shrunk = None if self.shrinking is None else self.shrinking.shrunk.as_data()
+        state = checkpoint.Checkpoint(self.identity, self.epochs_done, model, optimizer, rng, size, shrunk)
         checkpoint.save(folder, state)

@@ -57,6 +57,7 @@ class Method(ABC):
         family: What it is for.
         version: Counted up when a change alters the figures.
         knobs: Hyper-parameter -> the values that a selection on validation tries.
+        shrinks: Whether units that are dead stay dead, so that they can be taken out during training.
     """
 
     name: ClassVar[str]
@@ -65,6 +66,7 @@ class Method(ABC):
     family: ClassVar[Family]
     version: ClassVar[int] = 1
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    shrinks: ClassVar[bool] = False
 
     def build(self, model: nn.Module) -> nn.Module:
         """Prepare a freshly initialised plain model; returns the model to train."""

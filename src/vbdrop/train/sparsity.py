@@ -45,8 +45,12 @@ class Sparsity:
         return self.weights / self.kept if self.kept else math.inf
 
 
-def sparsity(model: nn.Module) -> Sparsity:
+def sparsity(model: nn.Module, weights: int | None = None) -> Sparsity:
     """Count the weights of a network.
+
+    Args:
+        model: The network.
+        weights: How many it had at first, where some were taken out of it; None for those that it has.
 
     Example:
         >>> layer = nn.Linear(3, 2)
@@ -56,4 +60,4 @@ def sparsity(model: nn.Module) -> Sparsity:
     """
     layers = dict(weight_layers(model))
     nonzero = {name: int(torch.count_nonzero(layer.weight.detach())) for name, layer in layers.items()}
-    return Sparsity(sum(layer.weight.numel() for layer in layers.values()), nonzero)
+    return Sparsity(sum(layer.weight.numel() for layer in layers.values()) if weights is None else weights, nonzero)
