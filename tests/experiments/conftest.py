@@ -15,9 +15,8 @@ def tiny():
     """Makes the settings of a run that takes a second or less."""
 
     def make(method="vbd-weights", *, units=12, epochs=3, hyper=None, **others):
-        budget = Budget(
-            epochs=epochs, **{key: others.pop(key) for key in ("seed", "lr", "evaluate_every") if key in others}
-        )
+        names = ("seed", "lr", "evaluate_every", "shrink_every")
+        budget = Budget(epochs=epochs, **{key: others.pop(key) for key in names if key in others})
         settings = {"model": "mlp", "model_args": {"units": units}, "data": "digits", "n_train": 300, **others}
         return resolve(make_method(method, hyper or {}), checksum=facts("digits").checksum, budget=budget, **settings)
 

@@ -48,6 +48,7 @@ def test_the_order_of_settings_and_the_place_of_the_records_do_not_matter(tmp_pa
         {"budget": Budget(seed=1)},
         {"budget": Budget(epochs=3)},
         {"budget": Budget(lr=2e-3)},
+        {"budget": Budget(shrink_every=1)},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -56,7 +57,7 @@ def test_every_setting_matters(change):
 
 
 def test_settings_come_back_from_json(tiny):
-    for config in (CONFIG, tiny("adversarial-dropout")):
+    for config in (CONFIG, tiny("adversarial-dropout"), tiny("vbd-gates", shrink_every=2)):
         again = from_dict(json.loads(json.dumps(config.as_dict())))
         assert again.id == config.id
         assert again.as_dict() == config.as_dict()
@@ -86,6 +87,7 @@ def test_what_is_left_out_has_its_default_written_down():
         ({"model": "resnet"}, "`model` must be one of mlp, .*; got 'resnet'"),
         ({"model_args": {"depth": 3}}, "the network mlp has no argument 'depth'; it has units, inputs, classes"),
         ({"n_valid": -1}, "`n_valid` must be a number of examples, an int >= 0; got -1"),
+        ({"budget": Budget(shrink_every=2)}, "`shrink_every` must be None for Plain"),
         ({"n_train": 0}, "`n_train` must be a number of examples, an int >= 1; got 0"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vbdrop.experiments import BusyError, execute, record_of
+from vbdrop.experiments import BusyError, execute, record_of, trained_model
 from vbdrop.experiments.inputs import examples
 from vbdrop.methods import METHODS
 from vbdrop.models import build
@@ -58,6 +58,18 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
     model.load_state_dict(load_file(record.folder / "weights.safetensors"))
     network = config.build_method().finish(model)
     assert evaluate(network, examples(config).test).error == result["error"]
+
+
+def test_a_run_that_shrinks_is_recorded_by_its_original_network(tiny, tmp_path):
+    hyper = {"kl_weight": 0.3, "gate_lr": 10.0, "hold": 0.0, "ramp": 0.0}
+    config = tiny("vbd-gates", epochs=12, lr=0.01, shrink_every=1, hyper=hyper)
+    record = execute(config, tmp_path, keep_weights=True)
+    result = record.result
+    assert {line["weights"] for line in record.metrics} == {result["weights"]} == {784 * 12 + 2 * 144 + 120}
+    assert [layer["inputs"] for layer in result["layers"]] == [784, 12, 12, 12]
+    assert 0 < result["compact_weights"] <= result["nonzero"] < result["weights"] / 2
+    model = trained_model(record)
+    assert evaluate(config.build_method().finish(model), examples(config).test).error == result["error"]
 
 
 def test_a_run_that_has_ended_is_not_made_again(tiny, tmp_path):

@@ -13,7 +13,6 @@ from vbdrop.models import MLP, VGG, LeNet5
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.shrinking import Shrinking, Shrunk, check_shrinks
 
-
 DEAD = 5.0
 """A ``log_sigma2`` with which every gate and weight here is dead."""
 
@@ -205,5 +204,5 @@ def test_a_network_that_cannot_be_traced_keeps_its_shape(monkeypatch):
 def test_a_method_that_does_not_shrink():
     check_shrinks(VBDGates(), 3)
     check_shrinks(RigL(), None)
-    with pytest.raises(ValueError, match="`shrink_every` must be None for RigL.*no effect; got 3"):
+    with pytest.raises(ValueError, match=r"`shrink_every` must be None for RigL.*no effect; got 3"):
         check_shrinks(RigL(), 3)

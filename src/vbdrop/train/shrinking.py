@@ -36,7 +36,7 @@ def check_shrinks(method: Method, shrink_every: int | None) -> None:
         >>> check_shrinks(VBDGates(), 1)
         >>> check_shrinks(Plain(), 1)
         Traceback (most recent call last):
-        ValueError: `shrink_every` must be None for Plain: none of its units stays dead, so that it would have no effect...
+        ValueError: `shrink_every` must be None for Plain: none of its units stays dead, so that it would have ...
     """
     if shrink_every is not None and not method.shrinks:
         raise ValueError(
