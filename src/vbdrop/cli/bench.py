@@ -6,8 +6,8 @@ from typing import Annotated
 import torch
 import typer
 
-from vbdrop.cli.console import err, grid, out, print_json, settings, usage
-from vbdrop.cli.options import AsJson, Batch, Model, ModelArg, Threads, verb
+from vbdrop.cli.console import err, grid, out, print_json, settings, usage, verb
+from vbdrop.cli.options import AsJson, Batch, Model, ModelArg, Threads
 from vbdrop.experiments import make_method, resolve
 from vbdrop.experiments.cost import WARM_UP, StepTimer
 from vbdrop.experiments.environment import processor

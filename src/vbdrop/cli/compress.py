@@ -4,22 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.text import Text
-from torch import Tensor
 
-from vbdrop.cli.console import grid, out, print_json, usage
-from vbdrop.cli.options import AsJson, DataDir, verb
+from vbdrop.cli.console import grid, out, print_json, usage, verb
+from vbdrop.cli.options import AsJson, DataDir
+from vbdrop.cli.smaller import exported, measured, save_small, smaller
 from vbdrop.compression import Compressed
-from vbdrop.compression import compress as remove
-from vbdrop.compression.pack import save as save_model
-from vbdrop.experiments import Config, Record, trained_model
-from vbdrop.experiments.inputs import examples
-from vbdrop.exporting import export as export_model
-from vbdrop.models import MODELS
-from vbdrop.objective import noisy_tensors
-from vbdrop.train import evaluate
+from vbdrop.experiments import Record
 
 app = verb()
 
@@ -49,6 +41,9 @@ def compress(
             metavar="FILE", help="Write it for another runtime: .onnx, .pt2 or .c; may be repeated.", show_default=False
         ),
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure bytes and latency, and keep them with the run, for its report.")
+    ] = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,42 +53,39 @@ def compress(
     """
     record = Record(run)
     config = record.config
-    example = torch.zeros(1, *MODELS[config.model].input_shape)
-    small = _small(record, config, threshold, example)
-    test = examples(config, data_dir).test
-    errors = [record.result["error"], evaluate(small.model, test).error]
+    small = smaller(record, threshold, data_dir)
+    errors = (record.result["error"], small.error)
     with usage():
-        files = _written(small, config, example, save, export or [])
+        files = [] if save is None else [f"{save}, {save_small(small, config, save):,} bytes"]
+        exports = exported(small, export or [])
+    files += [str(file) for file in exports.written]
+    found = measured(record, small, exports, data_dir=data_dir) if measure else None
     if as_json:
-        summary = small.summary()
+        summary = small.network.summary()
         print_json({
-            "run": config.id, "error": {"before": errors[0], "after": errors[1]},
-            "before": asdict(summary.before), "after": asdict(summary.after), "left": small.left, "files": files,
+            "run": config.id, "error": dict(zip(("before", "after"), errors, strict=True)),
+            "before": asdict(summary.before), "after": asdict(summary.after), "left": small.network.left,
+            "files": files, "missing": exports.missing, "measured": found,
         })  # fmt: skip
         return
     console = out()
-    console.print(comparison(small, *errors))
-    console.print(Text(str(small.summary())), soft_wrap=True)
-    for line in files:
+    console.print(comparison(small.network, *errors))
+    console.print(Text(str(small.network.summary())), soft_wrap=True)
+    for line in (*files, *(f"{name}: {why}" for name, why in exports.missing.items())):
         console.print(line, soft_wrap=True)
+    if found is not None:
+        console.print(latencies(found))
+        console.print(f"Kept with the run. To see it: vbdrop report {run}", style="dim", soft_wrap=True)
 
 
-def _small(record: Record, config: Config, threshold: float | None, example: Tensor) -> Compressed:
-    model = trained_model(record)
-    if threshold is None:
-        return remove(config.build_method().finish(model), example)
-    if next(noisy_tensors(model), None) is None:
-        raise typer.BadParameter(f"--threshold is for networks with learned rates; {config.method} has none.")
-    return remove(model, example, threshold)
-
-
-def _written(small: Compressed, config: Config, example: Tensor, save: Path | None, exports: list[Path]) -> list[str]:
-    """Write the files that were asked for, and say what each is."""
-    lines = []
-    if save is not None:
-        size = save_model(save, small.model, small.plan, arguments=dict(config.model_args))
-        lines.append(f"{save}, {size:,} bytes")
-    return lines + [str(export_model(small.model, path, example)) for path in exports]
+def latencies(found: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich table
+    """Lay out what was measured: the bytes and the latency of each way to run the network."""
+    batches = list(found["rows"][0]["microseconds"])
+    rows = [
+        (row["name"], f"{row['bytes']:,}", *(f"{row['microseconds'][batch]:,.1f} µs" for batch in batches))
+        for row in found["rows"]
+    ]
+    return grid(("one thread", "bytes", *(f"batch of {batch}" for batch in batches)), rows)
 
 
 def comparison(small: Compressed, error_before: float, error_after: float) -> Any:  # noqa: ANN401 -- a rich table

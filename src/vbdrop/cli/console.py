@@ -99,3 +99,13 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             found[name] = value
     return found
+
+
+def verb() -> typer.Typer:
+    """Make the application of a verb; errors and their display are left to :func:`vbdrop.cli.app.main`.
+
+    Example:
+        >>> verb().registered_commands
+        []
+    """
+    return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)

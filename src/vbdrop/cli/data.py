@@ -6,8 +6,8 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vbdrop.cli.console import err, grid, out, print_json, usage
-from vbdrop.cli.options import AsJson, DataDir, verb
+from vbdrop.cli.console import err, grid, out, print_json, usage, verb
+from vbdrop.cli.options import AsJson, DataDir
 from vbdrop.data import DATASETS, Status, get, status
 
 app = verb()

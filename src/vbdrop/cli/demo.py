@@ -1,8 +1,9 @@
-"""``vbdrop demo``: what the package is for, in a minute, on digits that come with it."""
+"""``vbdrop demo``: what the package is for, in two minutes, on digits that come with it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -10,64 +11,196 @@ from rich.console import Console
 from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
-from vbdrop.cli.compress import comparison
-from vbdrop.cli.console import err, out
-from vbdrop.cli.options import verb
+from vbdrop.cli.console import err, grid, out, usage, verb
+from vbdrop.cli.options import DataDir
+from vbdrop.cli.report import write_page
+from vbdrop.cli.smaller import Exports, Small, exported, measured, save_small, smaller
 from vbdrop.cli.train import report
-from vbdrop.compression import compress
-from vbdrop.experiments import Record, execute, make_method, resolve, trained_model
-from vbdrop.experiments.inputs import examples, facts
-from vbdrop.models import MODELS
-from vbdrop.train import Budget, evaluate
+from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
+from vbdrop.experiments.inputs import facts
+from vbdrop.models import build
+from vbdrop.report import render_report
+from vbdrop.train import Budget, Epoch, weight_layers
 from vbdrop.train.progress import reporting
 
 app = verb()
 
-KL_WEIGHT = 0.1
-"""With 8,000 examples instead of 60,000 the full KL takes out too much."""
+
+@dataclass(frozen=True)
+class Network:
+    """A network that can be shown.
+
+    Attributes:
+        model: A key of :data:`vbdrop.models.MODELS`.
+        epochs: How long it is trained: two minutes for both networks on two cores, on the embedded digits.
+    """
+
+    model: str
+    epochs: int
 
 
-@app.command()
+NETWORKS = {
+    "lenet-300-100": Network("lenet-300-100", 40),
+    "lenet-500-300": Network("lenet-500-300", 30),
+    "lenet5": Network("lenet-5", 8),
+    "lenet-5": Network("lenet-5", 8),
+}
+"""The name on the command line -> what is shown."""
+
+DATA = ("digits", "mnist")
+
+KL_WEIGHTS = {("digits", "vbd-weights"): 0.1, ("digits", "vbd-gates"): 2.0}
+"""The KL is divided by the number of examples: with 8,000 of them instead of 60,000 a method's own weight takes out too
+much."""
+
+EXAMPLES = """\b
+vbdrop demo
+vbdrop demo --units              fewer neurons instead of fewer weights
+vbdrop demo --model lenet5       a convolutional network
+vbdrop demo --data mnist         all 60,000 digits, after vbdrop data get mnist
+"""
+
+
+@app.command(epilog=EXAMPLES)
 def demo(
-    epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of each of the two networks.")] = 40,
-    records: Annotated[Path, typer.Option(metavar="DIR", help="Where the two runs are kept.")] = Path("runs/demo"),
+    data: Annotated[str, typer.Option(metavar="NAME", help=f"The digits: {' or '.join(DATA)}.")] = "digits",
+    model: Annotated[str, typer.Option(metavar="NAME", help=f"The network: {', '.join(NETWORKS)}.")] = "lenet-300-100",
+    units: Annotated[bool, typer.Option("--units", help="Take out whole neurons or channels, not weights.")] = False,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Epochs of each network; else what takes two minutes.", show_default=False),
+    ] = None,
+    records: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")] = Path("runs/demo"),
+    data_dir: DataDir = None,
 ) -> None:
-    """Train, prune and show what was learned: a minute on digits that come with the package.
+    """See it work: train, take out what is not needed, export, measure, and write a page about it.
 
-    LeNet-300-100 is trained twice on 8,000 digits of MNIST: plainly, and with Variational Bayesian Dropout, in which
-    every weight learns its own dropout rate. The weights that carry only noise are then taken out.
+    A network is trained twice on handwritten digits: plainly, and with Variational Bayesian Dropout, in which every
+    weight learns its own dropout rate. The weights that carry only noise are then taken out. All figures at the end are
+    what this run measured.
     """
     torch.set_num_threads(1)
     say = err()
+    with usage():
+        plain, pruned = _configs(data, model, units, epochs, data_dir)
     try:
-        plain = _run(say, records, "plain", {}, epochs, "1/2  the plain network     ")
-        pruned = _run(say, records, "vbd-weights", {"kl_weight": KL_WEIGHT}, epochs, "2/2  learned dropout rates")
+        runs = [_run(say, config, records, data_dir) for config in (plain, pruned)]
     except KeyboardInterrupt:
         say.print("Stopped. The same command goes on.")
         raise typer.Exit(STOPPED) from None
+    for record in runs:
+        if record.result["outcome"] != "finished":
+            raise typer.BadParameter(f"the run diverged; see {record.folder}")
+    before, after = runs
+    stem = records / f"{pruned.model}{'-units' if units else ''}"
+    with say.status("taking out what is not needed, exporting and measuring"):
+        small = smaller(after, data_dir=data_dir)
+        saved = stem.with_suffix(".safetensors")
+        size = save_small(small, pruned, saved)
+        exports = exported(small, [stem.with_suffix(".onnx"), stem.with_suffix(".c")], skip_missing=True)
+        found = measured(after, small, exports, before, data_dir)
+        page = write_page(render_report([after.folder, before.folder]), stem.with_suffix(".html"))
     console = out()
     console.print(Text("What the network learned", style="bold"))
-    console.print(report(pruned))
+    console.print(report(after))
     console.print()
-    console.print(Text("The plain network, and what is left of the other one when the rest is taken out", style="bold"))
-    config = pruned.config
-    small = compress(trained_model(pruned), torch.zeros(1, *MODELS[config.model].input_shape))
-    error = evaluate(small.model, examples(config).test).error
-    console.print(comparison(small, plain.result["error"], error))
-    console.print(
-        "The small network is plain torch.nn. To keep it or to export it:\n"
-        f"  vbdrop compress {pruned.folder} --save small.safetensors --export small.onnx",
-        soft_wrap=True,
-    )
+    console.print(Text("The plain network, and what is left of the other one", style="bold"))
+    console.print(grid(("", "before", "after", ""), ending(before.result, small, found)))
+    console.print(_files(saved, size, exports, page), soft_wrap=True)
 
 
-def _run(say: Console, records: Path, method: str, settings: Mapping[str, float], epochs: int, title: str) -> Record:
-    config = resolve(
-        make_method(method, settings),
-        model="lenet-300-100",
-        data="digits",
-        checksum=facts("digits").checksum,
-        budget=Budget(epochs=epochs),
+def _configs(data: str, name: str, units: bool, epochs: int | None, data_dir: Path | None) -> tuple[Config, Config]:
+    """The settings of the plain run and of the one that learns its rates."""
+    if name not in NETWORKS:
+        raise ValueError(f"--model must be one of {', '.join(NETWORKS)}; got {name!r}.")
+    if data not in DATA:
+        raise ValueError(f"--data must be {' or '.join(DATA)}; got {data!r}.")
+    network, method = NETWORKS[name], "vbd-gates" if units else "vbd-weights"
+    hyper = {"kl_weight": KL_WEIGHTS[data, method]} if (data, method) in KL_WEIGHTS else {}
+    plain, pruned = (
+        resolve(
+            chosen,
+            model=network.model,
+            data=data,
+            checksum=facts(data, data_dir).checksum,
+            budget=Budget(epochs=network.epochs if epochs is None else epochs),
+        )
+        for chosen in (make_method("plain", {}), make_method(method, hyper))
     )
-    with reporting(title, say) as show:
-        return execute(config, records, report=show, keep_weights=True)
+    return plain, pruned
+
+
+def _run(say: Console, config: Config, records: Path, data_dir: Path | None) -> Record:
+    record = record_of(config, records)
+    if record.finished:
+        say.print(f"{record.folder} was trained before.", style="dim", soft_wrap=True)
+        return record
+    title = "1/2 plain" if config.method == "plain" else "2/2 VBD  "
+    with reporting(title, say, sayer(config)) as show:
+        return execute(config, records, data_dir=data_dir, report=show, keep_weights=True)
+
+
+def sayer(config: Config) -> Callable[[Epoch | None], str]:
+    """Return what says an epoch's error and the zeros of each layer.
+
+    Example:
+        >>> from vbdrop.train import Evaluation, Sparsity
+        >>> run, _ = _configs("digits", "lenet-300-100", False, None, None)
+        >>> left = {"hidden.0": 2352, "hidden.1": 1500, "output": 700}
+        >>> sayer(run)(Epoch(3, 0.2, 1.0, 1.0, None, Evaluation(1000, 17, 0.1, 0.0), Sparsity(266_200, left)))
+        'error 1.70 %  zeros 99.0-95.0-30.0 %'
+    """
+    sizes = {name: layer.weight.numel() for name, layer in weight_layers(build(config.model, **config.model_args))}
+
+    def say(epoch: Epoch | None) -> str:
+        if epoch is None or epoch.evaluation is None or epoch.sparsity is None:
+            return ""
+        text = f"error {epoch.evaluation.error:.2f} %"
+        if epoch.sparsity.kept == epoch.sparsity.weights:
+            return text
+        zeros = (100 * (1 - kept / sizes[name]) for name, kept in epoch.sparsity.nonzero.items())
+        return f"{text}  zeros {'-'.join(f'{share:.1f}' for share in zeros)} %"
+
+    return say
+
+
+def ending(before: dict[str, Any], small: Small, found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Lay out what was measured: error, weights, file and latency, before and after.
+
+    Args:
+        before: The result of the plain run.
+        small: The small network.
+        found: What was measured of both.
+    """
+    counts = small.network.summary().after
+    measured_rows = {row["name"]: row for row in found["rows"]}
+    original, packed = measured_rows["original, PyTorch"], measured_rows["small, PyTorch"]
+    rows: list[tuple[str, ...]] = [
+        ("test error", f"{before['error']:.2f} %", f"{small.error:.2f} %", ""),
+        ("weights", f"{before['weights']:,}", f"{counts.nonzeros:,}",
+         f"{before['weights'] / max(1, counts.nonzeros):.1f} times fewer"),
+        ("bytes of the file", f"{original['bytes']:,}", f"{packed['bytes']:,}",
+         f"{original['bytes'] / packed['bytes']:.1f} times fewer"),
+    ]  # fmt: skip
+    for runtime in ("PyTorch", "ONNX Runtime", "C"):
+        new = measured_rows.get(f"small, {runtime}")
+        title = f"one digit, {runtime}"
+        if new is None:
+            rows.append((title, "–", "not measured", found["missing"].get(f"small, {runtime}", "")))
+            continue
+        same = measured_rows.get(f"original, {runtime}")
+        old, than = same or original, "" if same else " than PyTorch"
+        times = old["microseconds"]["1"] / new["microseconds"]["1"]
+        shown = f"{old['microseconds']['1']:.1f} µs" if same else "–"
+        rows.append((title, shown, f"{new['microseconds']['1']:.1f} µs", f"{times:.1f} times faster{than}"))
+    return rows
+
+
+def _files(saved: Path, size: int, exports: Exports, page: Path) -> Text:
+    lines: list[Sequence[str]] = [(str(saved), f"{size:,} bytes, vbdrop.load reads it")]
+    for file in exports.written:
+        said = f"largest difference {file.difference:.0e}" if file.verified else f"not run: {file.note}"
+        lines.append((" and ".join(map(str, file.paths)), f"{file.bytes:,} bytes, {said}"))
+    lines.append((str(page), "the report: open it in a browser"))
+    width = max(len(path) for path, _ in lines)
+    return Text("\n").join(Text.assemble((f"{path:<{width}}", "bold"), f"  {said}") for path, said in lines)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from vbdrop.cli.console import grid, out, print_json, usage
-from vbdrop.cli.options import AsJson, verb
+from vbdrop.cli.console import grid, out, print_json, usage, verb
+from vbdrop.cli.options import AsJson
 from vbdrop.methods import METHODS, method_named
 from vbdrop.train import Method
 

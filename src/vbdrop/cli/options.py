@@ -26,13 +26,3 @@ ModelArg = Annotated[
 Batch = Annotated[int, typer.Option(metavar="N", help="Examples a step.")]
 
 Threads = Annotated[int, typer.Option(metavar="N", help="Threads; the last bits of the figures depend on them.")]
-
-
-def verb() -> typer.Typer:
-    """Make the application of a verb; errors and their display are left to :func:`vbdrop.cli.app.main`.
-
-    Example:
-        >>> verb().registered_commands
-        []
-    """
-    return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)

@@ -12,9 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
-from vbdrop.cli.console import err, grid, out, print_json, usage
+from vbdrop.cli.console import err, grid, out, print_json, usage, verb
 from vbdrop.cli.fitting import fitted
-from vbdrop.cli.options import AsJson, DataDir, verb
+from vbdrop.cli.options import AsJson, DataDir
 from vbdrop.cli.watching import Bars, Lines, network
 from vbdrop.experiments import Book, Config, Runner, Table, checksums, layout, markdown, protocol_of
 from vbdrop.experiments import table as read_table

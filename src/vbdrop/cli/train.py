@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
-from vbdrop.cli.console import err, grid, out, print_json, settings, usage
-from vbdrop.cli.options import AsJson, Batch, DataDir, Model, ModelArg, Threads, verb
+from vbdrop.cli.console import err, grid, out, print_json, settings, usage, verb
+from vbdrop.cli.options import AsJson, Batch, DataDir, Model, ModelArg, Threads
 from vbdrop.data import DATASETS, NORMALISATIONS
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
 from vbdrop.experiments.config import from_dict
@@ -60,6 +60,12 @@ def train(
     schedule: Annotated[
         str, typer.Option(metavar="NAME", help=f"How the rate goes down: {', '.join(SCHEDULES)}.")
     ] = "late-linear",
+    shrink_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Every N epochs, take out of the network the units that stayed dead.", show_default=False
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of weights, noise and the order of examples.")] = 0,
     normalise: Annotated[
         str, typer.Option(metavar="NAME", help=f"How pixels become inputs: {', '.join(NORMALISATIONS)}.")
@@ -86,7 +92,7 @@ def train(
         if config is not None:
             run = _recorded(config)
         else:
-            budget = Budget(epochs=epochs, batch=batch, lr=lr, schedule=schedule, seed=seed)
+            budget = Budget(epochs=epochs, batch=batch, lr=lr, schedule=schedule, seed=seed, shrink_every=shrink_every)
             run = resolve(
                 make_method(method or "", settings(setting or [])),
                 model=model,

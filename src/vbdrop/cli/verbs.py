@@ -8,9 +8,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 VERBS = {
-    "demo": "See it work: a minute on digits that come with it.",
+    "demo": "See it work: two minutes on digits that come with it.",
     "train": "Train a network with one of the methods.",
     "compress": "Take out of a trained network what it does not need.",
+    "report": "Write a page about runs, or the paper's tables.",
     "table": "Print a table of the paper, ours beside it; run it.",
     "methods": "List the methods and their papers.",
     "data": "List the data sets, or fetch one.",

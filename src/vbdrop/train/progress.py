@@ -1,7 +1,7 @@
 """How a run looks while it runs: bars in a terminal, lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -13,6 +13,9 @@ from vbdrop.train.metrics import Epoch
 
 LINES = 10
 """How many lines a run prints where there is no terminal."""
+
+WIDE = 110
+"""From so many characters on, a terminal has room for a long bar beside the figures."""
 
 
 def duration(seconds: float) -> str:
@@ -76,7 +79,7 @@ def bars(console: Console) -> Progress:
     """
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=24 if console.width >= WIDE else 8),
         TextColumn("{task.percentage:>3.0f} %", style="dim"),
         TextColumn("{task.fields[said]}"),
         _TimeLeft(),
@@ -87,12 +90,13 @@ def bars(console: Console) -> Progress:
 
 
 @contextmanager
-def reporting(title: str, console: Console) -> Iterator[Report]:
+def reporting(title: str, console: Console, say: Callable[[Epoch | None], str] = figures) -> Iterator[Report]:
     """Show a run on a console: a live bar in a terminal, and some plain lines where there is none.
 
     Args:
         title: What is run.
         console: Where.
+        say: What is said of an epoch; empty where there is nothing new.
 
     Example:
         >>> with reporting("VBD", Console(quiet=True)) as report:
@@ -100,7 +104,7 @@ def reporting(title: str, console: Console) -> Iterator[Report]:
     """
     if not console.is_terminal:
         console.print(title, highlight=False)
-        yield _lines(console)
+        yield _lines(console, say)
         return
     with bars(console) as progress:
         task = progress.add_task(title, total=None, said="")
@@ -108,20 +112,20 @@ def reporting(title: str, console: Console) -> Iterator[Report]:
 
         def report(done: int, steps: int, epoch: Epoch | None) -> None:
             nonlocal said
-            said = figures(epoch) or said
+            said = say(epoch) or said
             progress.update(task, completed=done, total=steps, said=said)
 
         yield report
 
 
-def _lines(console: Console) -> Report:
+def _lines(console: Console, say: Callable[[Epoch | None], str]) -> Report:
     start, first, shown, said = time.monotonic(), -1, 0, ""
 
     def report(done: int, steps: int, epoch: Epoch | None) -> None:
         nonlocal first, shown, said
         if first < 0:
             first = done - 1  # a run that goes on has steps that this process did not do
-        said = figures(epoch) or said
+        said = say(epoch) or said
         part = done * LINES // steps
         if epoch is None or part <= shown:
             return

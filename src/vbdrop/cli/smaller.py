@@ -1,0 +1,125 @@
+"""The small network of a run: made, written and measured, for the verbs that do so."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from vbdrop.compression import Compressed, compress
+from vbdrop.compression.pack import save
+from vbdrop.experiments import Config, Record, trained_model
+from vbdrop.experiments.details import details
+from vbdrop.experiments.inputs import examples
+from vbdrop.experiments.measuring import write_measured
+from vbdrop.experiments.records import DETAILS
+from vbdrop.exporting import export, measure
+from vbdrop.exporting.exporting import Exported
+from vbdrop.exporting.runtimes import RUNTIMES
+from vbdrop.objective import noisy_tensors
+from vbdrop.train import evaluate
+from vbdrop.train.files import write_json
+
+SAMPLES = 64
+"""How many real inputs latency is measured on."""
+
+
+class Small(NamedTuple):
+    """The small network of a run, and its error in percent."""
+
+    network: Compressed
+    error: float
+
+
+def smaller(record: Record, threshold: float | None = None, data_dir: Path | None = None) -> Small:
+    """Take out of the network of a run what it does not need.
+
+    Args:
+        record: A run with its weights.
+        threshold: What has at least this ``log_alpha`` is dead; None as it was trained.
+        data_dir: Where the data are.
+
+    Raises:
+        typer.BadParameter: A threshold is given for a network without learned rates.
+    """
+    config = record.config
+    test = examples(config, data_dir).test
+    model = trained_model(record)
+    if threshold is not None and next(noisy_tensors(model), None) is None:
+        raise typer.BadParameter(f"--threshold is for networks with learned rates; {config.method} has none.")
+    model = config.build_method().finish(model) if threshold is None else model
+    network = compress(model, test.inputs[:SAMPLES], threshold)
+    return Small(network, evaluate(network.model, test).error)
+
+
+def save_small(small: Small, config: Config, path: Path) -> int:
+    """Write the small network of a run so that it loads without a model; returns the bytes of the file."""
+    return save(path, small.network.model, small.network.plan, arguments=dict(config.model_args))
+
+
+class Exports(NamedTuple):
+    """What was written for other runtimes, and what could not be made or run, with the reason."""
+
+    written: list[Exported]
+    missing: dict[str, str]
+
+
+def exported(small: Small, paths: Sequence[Path], *, skip_missing: bool = False) -> Exports:
+    """Export a small network.
+
+    Args:
+        small: The network.
+        paths: The files; the ending chooses the format.
+        skip_missing: Where a package for a format is not installed, note it and go on.
+
+    Raises:
+        ImportError: A package is not installed.
+        ValueError: The ending of a file is not that of a format.
+        ExportError: The network cannot be written in this format.
+    """
+    written, missing = [], {}
+    for path in paths:
+        try:
+            file = export(small.network, path)
+        except ImportError as error:
+            if not skip_missing:
+                raise
+            missing[f"small, {RUNTIMES[path.suffix][0]}"] = str(error)
+            continue
+        written.append(file)
+        if not file.verified:
+            missing[f"small, {RUNTIMES[path.suffix][0]}"] = file.note
+    return Exports(written, missing)
+
+
+def measured(
+    record: Record, small: Small, exports: Exports, original: Record | None = None, data_dir: Path | None = None
+) -> dict[str, Any]:
+    """Measure the small network of a run against the original, and keep it with the run, for its report.
+
+    Args:
+        record: The run.
+        small: Its small network.
+        exports: What was written of it.
+        original: The run whose network is the original; by default the same one, before anything is taken out.
+        data_dir: Where the data are.
+
+    Returns:
+        What ``measured.json`` holds.
+    """
+    inputs = examples(record.config, data_dir).test.inputs[:SAMPLES]
+    before = (original or record).config.build_method().finish(trained_model(original or record))
+    runnable = [file for file in exports.written if file.verified]
+    found = measure(before, small.network, runnable, inputs)
+    look_into(record, data_dir)
+    return write_measured(record, small.network, small.error, found, exports.missing)
+
+
+def look_into(record: Record, data_dir: Path | None = None) -> None:
+    """Write the details of a run from its weights, if they are not there yet."""
+    if (record.folder / DETAILS).exists():
+        return
+    config = record.config
+    network = config.build_method().finish(trained_model(record))
+    content = details(config, trained_model(record), network, examples(config, data_dir).test)
+    write_json(record.folder / DETAILS, content)

@@ -1,0 +1,61 @@
+"""Whether the network is right as often as it says."""
+
+from collections.abc import Sequence
+
+from vbdrop.report.blocks import Block, Figure, Note
+from vbdrop.report.drawing import INK, MUTED, SERIES, Canvas
+from vbdrop.report.reading import Run
+from vbdrop.report.wording import remedy, thousands
+
+
+def calibration(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
+    """Draw accuracy against confidence."""
+    blocks: list[Block] = []
+    for run, label in zip(runs, labels, strict=True):
+        heading = label if len(runs) > 1 else ""
+        if run.diverged:
+            blocks.append(Note("The run diverged.", heading=heading))
+        elif run.details is None:
+            text = (
+                f"The calibration error is {100 * run.result['ece']:.2f} %. Its bins were not kept in this record (it "
+                "has no details.json). This makes them:"
+            )
+            blocks.append(Note(text, remedy(run, "details"), heading))
+        else:
+            blocks.append(_diagram(run, run.details["calibration"], heading))
+    return blocks
+
+
+def _diagram(run: Run, bins: Sequence[dict[str, float]], heading: str) -> Block:
+    canvas = Canvas(3.4)
+    axes = canvas.axes[0]
+    total = sum(each["count"] for each in bins)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
+    for each in bins:
+        axes.plot([each["confidence"]] * 2, [each["confidence"], each["accuracy"]], color=SERIES[1], linewidth=1.2)
+    axes.scatter(
+        [each["confidence"] for each in bins],
+        [each["accuracy"] for each in bins],
+        s=[10 + 160 * each["count"] / total for each in bins],
+        color=SERIES[0],
+        alpha=0.85,
+        linewidths=0,
+        zorder=3,
+    )
+    axes.set_xlim(-0.02, 1.04)
+    axes.set_ylim(-0.02, 1.06)
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("accuracy")
+    axes.text(0.62, 0.56, "as it should be", color=INK, fontsize=8, ha="left", va="top")
+    sure = max(bins, key=lambda each: each["count"])
+    said = (
+        f"The calibration error is {100 * run.result['ece']:.2f} %; of the {thousands(sure['count'])} surest "
+        f"predictions, with a confidence of {100 * sure['confidence']:.1f} % on average, "
+        f"{100 * sure['accuracy']:.1f} % are right."
+    )
+    return Figure(
+        canvas.svg(f"Accuracy against confidence in {len(bins)} bins. {said}"),
+        "Each dot is a group of predictions of about the same confidence, the larger the more of them. On the dashed "
+        f"line they are right as often as they say; below it the network is too sure of itself. {said}",
+        heading,
+    )

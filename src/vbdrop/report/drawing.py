@@ -1,0 +1,158 @@
+"""How all figures look: one style, and colours that the page decides, so that they suit light, dark and paper.
+
+Figures are drawn with stand-in colours; the SVG gets the page's CSS variables in their place.
+"""
+
+import io
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+WIDTH = 5.2
+"""Inches: a figure of the page. Text of 9 points in it can be read on a phone, and is not large on a desk."""
+
+INK, MUTED, LINE, PAPER = "#0a0a01", "#0a0a02", "#0a0a03", "#0a0a04"
+SERIES = ("#0b0b01", "#0b0b02", "#0b0b03", "#0b0b04", "#0b0b05", "#0b0b06")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
+"""Lines differ in their dashes too: colour alone does not tell them apart for everybody, nor on paper."""
+
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    PAPER: "var(--paper)",
+    **{colour: f"var(--series-{index})" for index, colour in enumerate(SERIES, start=1)},
+}
+
+_STYLE: dict[Any, Any] = {
+    "figure.dpi": 72,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.5,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "text.color": INK,
+    "text.parse_math": False,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "font.family": "sans-serif",
+}
+
+
+class Canvas:
+    """A figure that is being drawn.
+
+    Args:
+        height: In inches.
+        rows: Rows of axes.
+        columns: Columns of axes.
+        **others: What `matplotlib.figure.Figure.subplots` takes.
+
+    Example:
+        >>> canvas = Canvas(2)
+        >>> _ = canvas.axes[0].plot([1, 2], [3, 4], color=SERIES[0])
+        >>> "var(--series-1)" in canvas.svg("a line")
+        True
+    """
+
+    def __init__(self, height: float, rows: int = 1, columns: int = 1, **others: Any) -> None:  # noqa: ANN401
+        with mpl.rc_context(_STYLE):
+            self.figure = Figure(figsize=(WIDTH, height), layout="constrained")
+            made = self.figure.subplots(rows, columns, squeeze=False, **others)
+        self.axes: list[Axes] = list(made.flat)
+
+    def place(self, axes: Axes, x: float, y: float) -> tuple[float, float]:
+        """Where a point of the data is in the SVG; for a figure that is complete."""
+        self.figure.draw_without_rendering()
+        across, up = axes.transData.transform((x, y))
+        return round(float(across), 2), round(float(self.figure.bbox.height - up), 2)
+
+    def svg(self, label: str) -> str:
+        """Return the figure as SVG for the inside of a page.
+
+        Args:
+            label: What it shows, for people who do not see it.
+        """
+        buffer = io.StringIO()
+        with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):
+            self.figure.savefig(
+                buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+            )
+        return _for_page(buffer.getvalue(), label)
+
+
+def _for_page(text: str, label: str) -> str:
+    """An SVG file as an element of a page: no prolog, names of its own, the page's colours and font, and a label."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"<style[^>]*>\*\{[^<]*\}</style>", "", text)
+    prefix = f"f{zlib.crc32((label + text).encode()):x}-"  # two figures of a page never share a name
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}\1"', text)
+    text = re.sub(r'(url\(#|href="#)([^)"]+)', rf"\1{prefix}\2", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    text = re.sub(r"font-family: [^;\"]*;? ?|font: (\d+(?:\.\d+)?px) [^;\"]*", _font, text)
+    opening = re.match(r"<svg[^>]*>", text)
+    if opening is None:
+        raise ValueError("`text` must be an SVG document.")
+    box = re.search(r'viewBox="([^"]+)"', opening[0])
+    view = box[1] if box else f"0 0 {WIDTH * 72} {WIDTH * 72}"
+    return f'<svg viewBox="{view}" role="img" aria-label="{escape(label)}">' + text[opening.end() :].strip()
+
+
+def _font(found: re.Match[str]) -> str:
+    return f"font-size: {found[1]}" if found[1] else ""
+
+
+def legend(axes: Axes, count: int) -> None:
+    """Put the legend above the axes, where it hides nothing.
+
+    Args:
+        axes: The axes.
+        count: How many entries it has.
+    """
+    if count > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(count, 2), borderaxespad=0.2, handlelength=2.4)
+
+
+def log_ticks(axes: Axes, values: Sequence[float], which: str) -> None:
+    """Label a logarithmic axis with numbers as people write them.
+
+    Args:
+        axes: The axes.
+        values: All values that are shown.
+        which: ``"x"`` or ``"y"``.
+    """
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    narrow = max(values) < 30 * min(values)
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if narrow else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,60 @@
+"""The paper's tables, ours beside theirs, on one page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vbdrop.report.template import fill
+
+
+@dataclass(frozen=True)
+class PaperSheet:
+    """Rows of text under a header.
+
+    Attributes:
+        title: What they show.
+        header: The names of the columns.
+        rows: The rows.
+        ours: Which rows are the paper's own method.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ours: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper.
+
+    Attributes:
+        number: Its number.
+        title: What it shows.
+        sheets: Its rows, a sheet a network.
+        notes: How the figures were made.
+        commands: The commands that run what is missing.
+    """
+
+    number: int
+    title: str
+    sheets: tuple[PaperSheet, ...]
+    notes: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def render_tables(tables: Sequence[PaperTable]) -> str:
+    """Make the page of the tables.
+
+    Args:
+        tables: The tables, in order.
+
+    Returns:
+        HTML that needs nothing else.
+
+    Example:
+        >>> sheet = PaperSheet("LeNet", ("Method", "error %", "paper"), (("VBD", "1.74", "1.76"),), (True,))
+        >>> page = render_tables([PaperTable(4, "Weights", (sheet,), (), ())])
+        >>> "Table 4" in page and "1.74" in page
+        True
+    """
+    return fill("tables.html", title="The paper's tables, ours beside theirs", tables=tables)

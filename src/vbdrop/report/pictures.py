@@ -1,0 +1,150 @@
+"""What is left, in pictures: what the first layer reads of an image, its units or filters, and all masks."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from vbdrop.report.blocks import Block, Figure, Note
+from vbdrop.report.drawing import Canvas
+from vbdrop.report.reading import Run
+from vbdrop.report.schema import ReportError
+from vbdrop.report.wording import remedy, short, thousands
+
+POSITIVE, NEGATIVE, THERE = (0x2F, 0x7F, 0xD1), (0xE0, 0x6C, 0x1F), (0x6F, 0x8F, 0xB5)
+"""Colours that can be seen on white and on black; what is zero is transparent."""
+
+
+def pictures(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
+    """Draw what is left of each network."""
+    blocks: list[Block] = []
+    for run, label in zip(runs, labels, strict=True):
+        heading = label if len(runs) > 1 else ""
+        if run.diverged:
+            blocks.append(Note("The run diverged.", heading=heading))
+        elif run.details is None:
+            text = "The pictures were not kept in this record (it has no details.json). This makes them:"
+            blocks.append(Note(text, remedy(run, "details"), heading))
+        else:
+            blocks += _first_layer(run.details["first_layer"], heading)
+            blocks += _masks(run.details["masks"], heading)
+    return blocks
+
+
+def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
+    if layer is None:
+        return [Note("The first layer does not read an image, so there is no picture of it.", heading=heading)]
+    if layer.get("filters") is not None:
+        shown = layer["filters"]
+        caption = (
+            f"The filters of {layer['name']}, the {len(shown)} of {layer['outputs']} that are not empty, several input "
+            "channels added up. Blue: positive weights; orange: negative ones; nothing: zero."
+        )
+        return [_weights(shown, f"The filters of the first layer, {layer['name']}", caption, heading)]
+    blocks: list[Block] = []
+    if layer.get("reads") is not None:
+        canvas = Canvas(2.9)
+        _show(canvas.axes[0], _share(layer["reads"]))
+        caption = (
+            f"What {layer['name']} reads of the image: the stronger a pixel, the larger the weights on it, all units "
+            "together. An empty pixel is not read by any unit any more."
+        )
+        unread = int((_bytes(layer["reads"], np.uint8) == 0).sum())
+        label = f"How strongly each pixel is read by the first layer; {unread} pixels are not read at all"
+        blocks.append(Figure(canvas.svg(label), caption, heading))
+    shown = layer.get("units") or []
+    if shown:
+        caption = (
+            f"The {len(shown)} units of {layer['name']} with the largest weights, of {layer['outputs']}, as the image "
+            "sees them. Blue: positive weights; orange: negative ones; nothing: zero."
+        )
+        blocks.append(_weights(shown, f"Units of the first layer, {layer['name']}", caption, heading))
+    else:
+        blocks.append(Note(f"No unit of {layer['name']} has a weight left.", heading=heading))
+    return blocks
+
+
+def _weights(shown: Sequence[dict[str, Any]], label: str, caption: str, heading: str) -> Block:
+    if not shown:
+        return Note(f"{label}: none is left.", heading=heading)
+    columns = 4 if len(shown) <= 12 else 8
+    rows = ceil(len(shown) / columns)
+    canvas = Canvas(rows * 5.0 / columns, rows, columns)
+    for axes in canvas.axes:
+        _bare(axes)
+    for axes, picture in zip(canvas.axes, shown, strict=False):
+        _show(axes, _signed(picture))
+    return Figure(canvas.svg(label), caption, heading)
+
+
+def _masks(masks: Sequence[dict[str, Any]], heading: str) -> list[Block]:
+    if not masks:
+        return []
+    columns = min(len(masks), 3)
+    rows = ceil(len(masks) / columns)
+    canvas = Canvas(rows * (0.35 + 5.0 / columns), rows, columns)
+    for axes in canvas.axes:
+        _bare(axes)
+    for axes, mask in zip(canvas.axes, masks, strict=False):
+        share = _share(mask)
+        axes.imshow(share, aspect="auto", interpolation="none")
+        axes.set_box_aspect(1)
+        axes.set_title(f"{short(mask['name'])}\n{mask['outputs']} × {thousands(mask['inputs'])}", fontsize=8)
+    caption = (
+        "Where the weights are that are left: outputs down, inputs across; large layers are thinned to blocks, "
+        "stronger where more of a block is left. An empty row is a unit with no input, an empty column an input that "
+        "is not read."
+    )
+    names = ", ".join(mask["name"] for mask in masks)
+    return [Figure(canvas.svg(f"The masks of the layers {names}"), caption, heading)]
+
+
+def _show(axes: Axes, image: NDArray[np.uint8]) -> None:
+    _bare(axes)
+    axes.imshow(image, interpolation="none")
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+
+
+def _bare(axes: Axes) -> None:
+    axes.grid(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _bytes(picture: dict[str, Any], kind: type[np.uint8] | type[np.int8]) -> NDArray[Any]:
+    rows, columns = picture["rows"], picture["columns"]
+    try:
+        values = np.frombuffer(base64.b64decode(picture["values"], validate=True), kind)
+    except (binascii.Error, ValueError) as error:
+        raise ReportError(f"details.json is damaged: a picture in it is no base64: {error}") from error
+    if len(values) != rows * columns or not len(values):
+        raise ReportError(f"details.json is damaged: a picture of {rows} x {columns} has {len(values)} values")
+    return values.reshape(rows, columns)
+
+
+def _share(picture: dict[str, Any]) -> NDArray[np.uint8]:
+    """Shares as one colour, the stronger the more; the root lets small ones be seen."""
+    values = _bytes(picture, np.uint8) / 255
+    return _coloured(np.sqrt(values / max(values.max(), 1e-9)), np.full(values.shape, 1), THERE, THERE)
+
+
+def _signed(picture: dict[str, Any]) -> NDArray[np.uint8]:
+    values = _bytes(picture, np.int8) / 127
+    return _coloured(np.sqrt(np.abs(values)), np.sign(values), POSITIVE, NEGATIVE)
+
+
+def _coloured(
+    strength: NDArray[Any], sign: NDArray[Any], positive: tuple[int, ...], negative: tuple[int, ...]
+) -> NDArray[np.uint8]:
+    image = np.zeros((*strength.shape, 4), np.uint8)
+    image[..., :3] = np.where(sign[..., None] >= 0, positive, negative)
+    image[..., 3] = np.clip(255 * strength, 0, 255)
+    return image

@@ -1,0 +1,141 @@
+"""Error against size: of one run at all thresholds, and the frontier of several."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vbdrop.report.blocks import Block, Figure, Note, Slider
+from vbdrop.report.drawing import DASHES, INK, MUTED, SERIES, Canvas, legend, log_ticks
+from vbdrop.report.reading import Run
+from vbdrop.report.wording import remedy, short, size, thousands, times
+
+ABOVE = 3.0
+"""Points with more than so many times the lowest error are left out of the curve; the slider has them all."""
+
+
+def sizes(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
+    """Draw the frontier of all runs, if there are several, and the curve with the slider for each of them."""
+    blocks: list[Block] = []
+    if len(runs) > 1:
+        blocks.append(_frontier(runs, labels))
+    for run, label in zip(runs, labels, strict=True):
+        blocks.append(_curve(run, label if len(runs) > 1 else ""))
+    return blocks
+
+
+def _curve(run: Run, heading: str) -> Block:
+    if run.diverged:
+        return Note("The run diverged.", heading=heading)
+    if run.result["rates"] is None:
+        return Note(f"{run.config['method']} has no threshold that could be moved.", heading=heading)
+    if run.details is None:
+        text = "The errors at other thresholds were not kept in this record (it has no details.json). This makes them:"
+        return Note(text, remedy(run, "details"), heading)
+    if run.details["sweep"] is None:
+        return Note(
+            f"{run.config['method']} learns rates and takes nothing out, so there is no threshold.", heading=heading
+        )
+    points = [point for point in run.details["sweep"] if point["nonzero"]]
+    start = next((index for index, point in enumerate(points) if point["own"]), None)
+    if start is None:
+        return Note("Nothing is left of this network at any threshold that was tried.", heading=heading)
+    canvas = Canvas(3.0)
+    axes = canvas.axes[0]
+    top = ABOVE * min(point["error"] for point in points) + 1
+    shown = [point for point in points if point["error"] <= max(top, points[start]["error"])]
+    axes.plot([p["nonzero"] for p in shown], [p["error"] for p in shown], ".-", color=SERIES[0], markersize=5)
+    _axes(canvas, [p["nonzero"] for p in points])
+    axes.set_xlim(*_limits([p["nonzero"] for p in points]))
+    axes.set_ylim(0, 1.08 * max(p["error"] for p in shown))
+    highest = axes.get_ylim()[1]
+    places = [canvas.place(axes, p["nonzero"], min(p["error"], highest)) for p in points]
+    own = points[start]
+    first, last = points[0]["threshold"], points[-1]["threshold"]
+    label = f"Error against weights that are left, at thresholds from {first:g} to {last:g}"
+    svg = canvas.svg(label)
+    x, y = places[start]
+    marker = f'<circle class="marker" cx="{x}" cy="{y}" r="5.5"/>'
+    return Slider(
+        svg.replace("</svg>", f"{marker}</svg>"),
+        "The same trained network, cut at other thresholds, without training again. It was trained with "
+        f"{own['threshold']:g}. A lower threshold takes out more; where the curve turns up, it takes out what was "
+        "needed. Bytes are those of the stored weights, before whole units are taken out.",
+        [_position(point, place) for point, place in zip(points, places, strict=True)],
+        start,
+        heading,
+    )
+
+
+def _position(point: dict[str, Any], place: tuple[float, float]) -> dict[str, Any]:
+    return {
+        "threshold": f"{point['threshold']:g}",
+        "error": f"{point['error']:.2f} %",
+        "weights": thousands(point["nonzero"]),
+        "fewer": times(point["weights"] / point["nonzero"]),
+        "bytes": size(point["bytes"]),
+        "x": place[0],
+        "y": place[1],
+    }
+
+
+def _frontier(runs: Sequence[Run], labels: Sequence[str]) -> Block:
+    finished = [
+        (run, label) for run, label in zip(runs, labels, strict=True) if not run.diverged and run.result["nonzero"]
+    ]
+    if not finished:
+        return Note("None of these runs has a network left.", wide=True)
+    canvas = Canvas(3.2)
+    axes = canvas.axes[0]
+    ends = [(run.result["nonzero"], run.result["error"]) for run, _ in finished]
+    top = ABOVE * min(error for _, error in ends) + 1
+    every = list(ends)
+    for index, (run, label) in enumerate(finished):
+        colour = SERIES[index % 6]
+        sweep = [p for p in (run.details or {}).get("sweep") or [] if p["nonzero"] and p["error"] <= top]
+        curve = [(p["nonzero"], p["error"]) for p in sweep]
+        every += curve
+        if curve:
+            axes.plot(*zip(*curve, strict=True), color=colour, linestyle=DASHES[index % 6], linewidth=1.2)
+        axes.plot(*ends[index], "o", color=colour, markersize=7, label=short(label))
+    best = frontier(every)
+    axes.step(*zip(*best, strict=True), where="post", color=MUTED, linewidth=4, alpha=0.3)
+    _axes(canvas, [weights for weights, _ in every])
+    axes.set_xlim(*_limits([weights for weights, _ in every]))
+    axes.set_ylim(0, 1.15 * max(error for _, error in every))
+    legend(axes, len(finished))
+    said = "; ".join(
+        f"{label}: {run.result['error']:.2f} % with {thousands(run.result['nonzero'])} weights"
+        for run, label in finished
+    )
+    return Figure(
+        canvas.svg(f"The frontier of error against size. {said}."),
+        "Further left is smaller, further down is better. Dots: the runs as they were trained; lines: the same "
+        f"networks at other thresholds; the grey band: the frontier, below which none of them comes. {said}.",
+        wide=False,
+    )
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that no other one beats in both size and error, by size.
+
+    Example:
+        >>> frontier([(10, 3.0), (20, 2.0), (30, 2.5), (15, 4.0), (10, 5.0)])
+        [(10, 3.0), (20, 2.0)]
+    """
+    best: list[tuple[float, float]] = []
+    for point in sorted(points):
+        if not best or point[1] < best[-1][1]:
+            best.append(point)
+    return best
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    return min(values) / 1.3, max(values) * 1.3
+
+
+def _axes(canvas: Canvas, weights: Sequence[float]) -> None:
+    axes = canvas.axes[0]
+    axes.set_xscale("log")
+    log_ticks(axes, weights, "x")
+    axes.set_xlabel("weights that are left")
+    axes.set_ylabel("error, %")
+    axes.tick_params(axis="x", which="minor", color=INK, width=0)

@@ -1,0 +1,16 @@
+"use strict";
+// The slider of each curve: moves the marker, and says what the network is at that threshold.
+for (const figure of document.querySelectorAll(".sweep")) {
+  const points = JSON.parse(figure.querySelector("script").textContent);
+  const input = figure.querySelector("input");
+  const marker = figure.querySelector(".marker");
+  const show = () => {
+    const point = points[Number(input.value)];
+    for (const part of figure.querySelectorAll("[data-show]")) part.textContent = point[part.dataset.show];
+    input.setAttribute("aria-valuetext", `${point.threshold}: error ${point.error}, ${point.weights} weights`);
+    marker.setAttribute("cx", point.x);
+    marker.setAttribute("cy", point.y);
+  };
+  input.addEventListener("input", show);
+  show();
+}
