@@ -9,7 +9,7 @@ PY    := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test format demo bench clean
+.PHONY: help install check test format demo bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,11 @@ demo: $(READY) ## train, prune and print: a short run on the digits that come wi
 
 bench: $(READY) ## the training step of a converted network against the plain one
 	@$(PY) -m benchmarks.step $(ARGS)
+
+docs: $(READY) ## the documentation as pages in site/, and the README's results from the records
+	@$(PY) -m tools.results
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "open site/index.html"
 
 clean: ## remove the environment, caches and build products
 	@rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

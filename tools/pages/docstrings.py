@@ -1,0 +1,37 @@
+"""Docstrings as the site needs them: the markup of Sphinx that ours have, as Markdown with formulas."""
+
+import re
+import textwrap
+
+import griffe
+
+ROLES = re.compile(r":(?:class|data|func|meth|mod):`~?\.?([^`]+)`")
+FORMULA = re.compile(r":math:`([^`]+)`")
+EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
+CODE = re.compile(r"``([^`]+)``")
+BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +\S.*|[ ]*(?=\n\1 +\S)))*)", re.MULTILINE)
+
+
+def as_markdown(docstring: str) -> str:
+    """Rewrite what is Sphinx's in a docstring.
+
+    Args:
+        docstring: The text, without its quotes.
+    """
+    text = EXAMPLE.sub(r"\1Examples:", BLOCK.sub(_block, docstring))  # griffe knows the section in the plural only
+    text = FORMULA.sub(lambda found: f"$`{' '.join(found[1].split())}`$", text)
+    return CODE.sub(r"`\1`", ROLES.sub(r"`\1`", text))
+
+
+def _block(found: re.Match[str]) -> str:
+    indent, formula = found[1], textwrap.dedent(found[2]).strip()
+    return "\n".join(f"{indent}{line}" for line in ("```math", *formula.splitlines(), "```"))
+
+
+class Markdown(griffe.Extension):
+    """Rewrites every docstring that the site reads."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
+        """Called by griffe with everything that it loads."""
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)

@@ -1,0 +1,152 @@
+"""Write the results in the README from the records.
+
+python -m tools.results [--check]
+
+Only what has been run is there; `vbdrop table` and the page of results have everything. With `--check` nothing is
+written, and the exit code is 1 if the README says something else than the records.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from vbdrop.experiments import Book, TableCell, protocol_of, table
+
+PROJECT = Path(__file__).resolve().parents[1]
+README, RECORDS = PROJECT / "README.md", PROJECT / "records"
+BEGIN, END = "<!-- results: made by python -m tools.results -->", "<!-- end of results -->"
+
+ERRORS = {1: "340", 2: "1", 3: "1"}
+"""Tables of errors, and the column that stands for each."""
+
+ERROR_TITLES = {1: "MNIST, 3 x 340 units", 2: "CIFAR-10, Kingma's network", 3: "SVHN, Kingma's network"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the README, or check it."""
+    parser = argparse.ArgumentParser(description="Write the results in the README from the records.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the README is not up to date")
+    check = parser.parse_args(arguments).check
+    before = README.read_text()
+    after = replaced(before, results(RECORDS))
+    if check and after != before:
+        print("README.md does not have the results of the records: run python -m tools.results", file=sys.stderr)
+        return 1
+    if not check:
+        README.write_text(after)
+    return 0
+
+
+def replaced(page: str, text: str) -> str:
+    """Put the results between their marks.
+
+    Args:
+        page: The README.
+        text: The results.
+    """
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        raise SystemExit(f"README.md must have one line {BEGIN!r} and one line {END!r}.")
+    head, rest = page.split(BEGIN)
+    return f"{head}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}"
+
+
+def results(records: Path) -> str:
+    """Lay out what has been run, in Markdown.
+
+    Args:
+        records: The folder of records.
+    """
+    smaller = {number: _run(number, records) for number in (4, 5)}
+    errors = {number: [c for c in _run(number, records) if c.column.key == key] for number, key in ERRORS.items()}
+    parts = []
+    if any(smaller.values()):
+        parts.append("Smaller networks on MNIST:\n\n" + _smaller(smaller))
+    if any(errors.values()):
+        parts.append("Learned rates as a regulariser, test error in %:\n\n" + _errors(errors))
+    cells = [cell for column in (*smaller.values(), *errors.values()) for cell in column]
+    return "\n".join([*parts, _note(cells)])
+
+
+def _run(number: int, records: Path) -> list[TableCell]:
+    """Cells of a table with figures; rows that are the same runs, as long as nothing was chosen, are there once."""
+    cells = table(Book(protocol_of(number), records)).cells
+    once = {(cell.column.key, cell.runs): cell for cell in cells if cell.ours is not None}
+    return sorted(once.values(), key=lambda cell: cell.column.key)
+
+
+def _smaller(tables: dict[int, list[TableCell]]) -> str:
+    """Weights that are left, and for the table of neurons the weights between the units that are left."""
+    rows = []
+    for number, cells in tables.items():
+        for cell in cells:
+            ours, paper = cell.ours, cell.paper
+            if ours is None:
+                continue
+            units = "-".join(f"{n:.0f}" for n in ours.units) if number == 5 and ours.units else ""
+            fewer = _times((ours.compact_ratio if number == 5 else ours.ratio).mean)
+            rows.append(
+                (
+                    cell.column.title,
+                    _name(cell),
+                    _error(cell),
+                    f"{paper.error:.2f}" if paper else "–",
+                    f"{fewer} ({units})" if units else fewer,
+                    _times(paper.ratio) if paper and paper.ratio else "–",
+                )
+            )
+    return _markdown(("network", "method", "test error %", "paper", "fewer weights (units left)", "paper"), rows)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}x" if ratio >= 20 or ratio == 1 else f"{ratio:.1f}x"
+
+
+def _errors(columns: dict[int, list[TableCell]]) -> str:
+    numbers = [number for number, cells in columns.items() if cells]
+    titles = dict.fromkeys(_name(cell) for cells in columns.values() for cell in cells)
+    rows = []
+    for title in titles:
+        row = [title]
+        for number in numbers:
+            found = next((cell for cell in columns[number] if _name(cell) == title), None)
+            row += ["–", "–"] if found is None else [_error(found), f"{found.paper.error:.2f}" if found.paper else "–"]
+        rows.append(tuple(row))
+    header = ["method"]
+    for number in numbers:
+        header += [ERROR_TITLES[number], "paper"]
+    return _markdown(header, rows)
+
+
+def _name(cell: TableCell) -> str:
+    return f"**{cell.row.title}**" if cell.row.ours else cell.row.title
+
+
+def _error(cell: TableCell) -> str:
+    if cell.ours is None:
+        return "–"
+    error = cell.ours.error
+    spread = "" if error.sd is None else f" ± {error.sd:.2f}"
+    return f"{error.mean:.2f}{spread}" + (" *" if cell.choice is None else "")
+
+
+def _note(cells: list[TableCell]) -> str:
+    """Say how many runs a figure is of, and where settings were not chosen."""
+    counts = sorted({cell.ours.error.n for cell in cells if cell.ours is not None})
+    if not counts:
+        return "Nothing has been recorded yet.\n"
+    several = "one run each" if counts == [1] else f"the mean ± standard deviation of up to {counts[-1]} runs"
+    note = f"Ours: {several}, on the test data after the last epoch."
+    if any(cell.choice is None for cell in cells):
+        note += " \\* with default settings, not yet chosen on validation data."
+    return f"{note}\n"
+
+
+def _markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(header)
+    lines = [names, ["---"] * len(names), *map(list, rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
