@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vbdrop.cli.console import grid, out, print_json, usage, verb
 from vbdrop.cli.options import AsJson, DataDir
-from vbdrop.cli.smaller import exported, measured, save_small, smaller
+from vbdrop.cli.smaller import exported, measured, smaller
 from vbdrop.compression import Compressed
 from vbdrop.experiments import Record
 
@@ -56,7 +56,7 @@ def compress(
     small = smaller(record, threshold, data_dir)
     errors = (record.result["error"], small.error)
     with usage():
-        files = [] if save is None else [f"{save}, {save_small(small, config, save):,} bytes"]
+        files = [] if save is None else [f"{save}, {small.network.save(save):,} bytes"]
         exports = exported(small, export or [])
     files += [str(file) for file in exports.written]
     found = measured(record, small, exports, data_dir=data_dir) if measure else None

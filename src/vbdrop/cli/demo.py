@@ -14,7 +14,7 @@ from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, usage, verb
 from vbdrop.cli.options import DataDir
 from vbdrop.cli.report import write_page
-from vbdrop.cli.smaller import Exports, Small, exported, measured, save_small, smaller
+from vbdrop.cli.smaller import Exports, Small, exported, measured, smaller
 from vbdrop.cli.train import report
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
 from vbdrop.experiments.inputs import facts
@@ -96,7 +96,7 @@ def demo(
     with say.status("taking out what is not needed, exporting and measuring"):
         small = smaller(after, data_dir=data_dir)
         saved = stem.with_suffix(".safetensors")
-        size = save_small(small, pruned, saved)
+        size = small.network.save(saved)
         exports = exported(small, [stem.with_suffix(".onnx"), stem.with_suffix(".c")], skip_missing=True)
         found = measured(after, small, exports, before, data_dir)
         page = write_page(render_report([after.folder, before.folder]), stem.with_suffix(".html"))
@@ -192,8 +192,12 @@ def ending(before: dict[str, Any], small: Small, found: dict[str, Any]) -> list[
         old, than = same or original, "" if same else " than PyTorch"
         times = old["microseconds"]["1"] / new["microseconds"]["1"]
         shown = f"{old['microseconds']['1']:.1f} µs" if same else "–"
-        rows.append((title, shown, f"{new['microseconds']['1']:.1f} µs", f"{times:.1f} times faster{than}"))
+        rows.append((title, shown, f"{new['microseconds']['1']:.1f} µs", f"{_faster(times)}{than}"))
     return rows
+
+
+def _faster(times: float) -> str:
+    return f"{times:.1f} times faster" if times >= 1 else f"{1 / times:.1f} times slower"
 
 
 def _files(saved: Path, size: int, exports: Exports, page: Path) -> Text:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import typer
 
 from vbdrop.compression import Compressed, compress
-from vbdrop.compression.pack import save
-from vbdrop.experiments import Config, Record, trained_model
+from vbdrop.experiments import Record, trained_model
 from vbdrop.experiments.details import details
 from vbdrop.experiments.inputs import examples
 from vbdrop.experiments.measuring import write_measured
@@ -50,11 +49,6 @@ def smaller(record: Record, threshold: float | None = None, data_dir: Path | Non
     model = config.build_method().finish(model) if threshold is None else model
     network = compress(model, test.inputs[:SAMPLES], threshold)
     return Small(network, evaluate(network.model, test).error)
-
-
-def save_small(small: Small, config: Config, path: Path) -> int:
-    """Write the small network of a run so that it loads without a model; returns the bytes of the file."""
-    return save(path, small.network.model, small.network.plan, arguments=dict(config.model_args))
 
 
 class Exports(NamedTuple):

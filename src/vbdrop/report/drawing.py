@@ -6,7 +6,8 @@ Figures are drawn with stand-in colours; the SVG gets the page's CSS variables i
 import io
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -67,8 +68,21 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+@contextmanager
+def style() -> Iterator[None]:
+    """Give everything that is drawn inside the look of the page; the settings of the process are left as they were.
+
+    Example:
+        >>> with style():
+        ...     mpl.rcParams["svg.fonttype"]
+        'none'
+    """
+    with mpl.rc_context(_STYLE):
+        yield
+
+
 class Canvas:
-    """A figure that is being drawn.
+    """A figure that is being drawn, inside `style`.
 
     Args:
         height: In inches.
@@ -77,16 +91,16 @@ class Canvas:
         **others: What `matplotlib.figure.Figure.subplots` takes.
 
     Example:
-        >>> canvas = Canvas(2)
-        >>> _ = canvas.axes[0].plot([1, 2], [3, 4], color=SERIES[0])
-        >>> "var(--series-1)" in canvas.svg("a line")
+        >>> with style():
+        ...     canvas = Canvas(2)
+        ...     _ = canvas.axes[0].plot([1, 2], [3, 4], color=SERIES[0])
+        ...     "var(--series-1)" in canvas.svg("a line")
         True
     """
 
     def __init__(self, height: float, rows: int = 1, columns: int = 1, **others: Any) -> None:  # noqa: ANN401
-        with mpl.rc_context(_STYLE):
-            self.figure = Figure(figsize=(WIDTH, height), layout="constrained")
-            made = self.figure.subplots(rows, columns, squeeze=False, **others)
+        self.figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        made = self.figure.subplots(rows, columns, squeeze=False, **others)
         self.axes: list[Axes] = list(made.flat)
 
     def place(self, axes: Axes, x: float, y: float) -> tuple[float, float]:
@@ -102,7 +116,7 @@ class Canvas:
             label: What it shows, for people who do not see it.
         """
         buffer = io.StringIO()
-        with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):
+        with mpl.rc_context({"svg.hashsalt": label}):
             self.figure.savefig(
                 buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
             )

@@ -25,14 +25,14 @@ def log_alphas(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
 
 def dropout_rates(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
     """Draw the spread of the dropout rates of each layer, and list their means."""
-    blocks: list[Block] = []
-    for run, label in zip(runs, labels, strict=True):
-        heading = label if len(runs) > 1 else ""
-        absent = _absent(run, heading)
-        blocks.append(absent or _spread(run, heading))
+    headings = labels if len(runs) > 1 else [""] * len(runs)
+    spreads: list[Block] = []
+    means: list[Block] = []
+    for run, heading in zip(runs, headings, strict=True):
+        spreads.append(_absent(run, heading) or _spread(run, heading))
         if not run.diverged and run.result["rates"]:
-            blocks.append(_means(run, heading))
-    return blocks
+            means.append(_means(run, heading))
+    return spreads + means
 
 
 def _absent(run: Run, heading: str) -> Note | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vbdrop.report.drawing import style
 from vbdrop.report.reading import Run, read_run
 from vbdrop.report.schema import ReportError
 from vbdrop.report.table import SECTIONS
@@ -32,7 +33,8 @@ def render_report(folders: Sequence[Path]) -> str:
         raise ReportError("there must be at least one run to show; got none")
     runs = [read_run(Path(folder)) for folder in folders]
     names = labels(runs)
-    sections = [(section, section.draw(runs, names)) for section in SECTIONS]
+    with style():
+        sections = [(section, section.draw(runs, names)) for section in SECTIONS]
     return fill(
         "report.html",
         title=title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {', '.join(names)}",
@@ -65,5 +67,5 @@ def _head(run: Run, name: str) -> dict[str, Any]:
         )
     else:
         figures.append(("weights", thousands(result["weights"]), "none of them zero"))
-    figures.append(("calibration error", f"{100 * result['ece']:.2f} %", "confidence against accuracy"))
+    figures.append(("calibration error", f"{100 * result['ece']:.2f} %", "expected (ECE)"))
     return {"name": name, "figures": figures}

@@ -48,7 +48,7 @@ def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
         return [_weights(shown, f"The filters of the first layer, {layer['name']}", caption, heading)]
     blocks: list[Block] = []
     if layer.get("reads") is not None:
-        canvas = Canvas(2.9)
+        canvas = Canvas(3.75)
         _show(canvas.axes[0], _share(layer["reads"]))
         caption = (
             f"What {layer['name']} reads of the image: the stronger a pixel, the larger the weights on it, all units "

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from vbdrop.report.blocks import Block, Figure, Note, Slider
-from vbdrop.report.drawing import DASHES, INK, MUTED, SERIES, Canvas, legend, log_ticks
+from vbdrop.report.drawing import DASHES, MUTED, SERIES, Canvas, legend, log_ticks
 from vbdrop.report.reading import Run
 from vbdrop.report.wording import remedy, short, size, thousands, times
 
-ABOVE = 3.0
-"""Points with more than so many times the lowest error are left out of the curve; the slider has them all."""
+LOWEST = 0.01
+"""The lowest error, in percent, that a logarithmic scale shows."""
 
 
 def sizes(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
@@ -40,14 +40,10 @@ def _curve(run: Run, heading: str) -> Block:
         return Note("Nothing is left of this network at any threshold that was tried.", heading=heading)
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
-    top = ABOVE * min(point["error"] for point in points) + 1
-    shown = [point for point in points if point["error"] <= max(top, points[start]["error"])]
-    axes.plot([p["nonzero"] for p in shown], [p["error"] for p in shown], ".-", color=SERIES[0], markersize=5)
-    _axes(canvas, [p["nonzero"] for p in points])
-    axes.set_xlim(*_limits([p["nonzero"] for p in points]))
-    axes.set_ylim(0, 1.08 * max(p["error"] for p in shown))
-    highest = axes.get_ylim()[1]
-    places = [canvas.place(axes, p["nonzero"], min(p["error"], highest)) for p in points]
+    curve = [(point["nonzero"], max(point["error"], LOWEST)) for point in points]
+    axes.plot(*zip(*curve, strict=True), ".-", color=SERIES[0], markersize=5)
+    _scale(canvas, curve)
+    places = [canvas.place(axes, *point) for point in curve]
     own = points[start]
     first, last = points[0]["threshold"], points[-1]["threshold"]
     label = f"Error against weights that are left, at thresholds from {first:g} to {last:g}"
@@ -85,22 +81,19 @@ def _frontier(runs: Sequence[Run], labels: Sequence[str]) -> Block:
         return Note("None of these runs has a network left.", wide=True)
     canvas = Canvas(3.2)
     axes = canvas.axes[0]
-    ends = [(run.result["nonzero"], run.result["error"]) for run, _ in finished]
-    top = ABOVE * min(error for _, error in ends) + 1
+    ends = [(run.result["nonzero"], max(run.result["error"], LOWEST)) for run, _ in finished]
     every = list(ends)
     for index, (run, label) in enumerate(finished):
         colour = SERIES[index % 6]
-        sweep = [p for p in (run.details or {}).get("sweep") or [] if p["nonzero"] and p["error"] <= top]
-        curve = [(p["nonzero"], p["error"]) for p in sweep]
+        sweep = (run.details or {}).get("sweep") or []
+        curve = [(point["nonzero"], max(point["error"], LOWEST)) for point in sweep if point["nonzero"]]
         every += curve
         if curve:
             axes.plot(*zip(*curve, strict=True), color=colour, linestyle=DASHES[index % 6], linewidth=1.2)
         axes.plot(*ends[index], "o", color=colour, markersize=7, label=short(label))
     best = frontier(every)
     axes.step(*zip(*best, strict=True), where="post", color=MUTED, linewidth=4, alpha=0.3)
-    _axes(canvas, [weights for weights, _ in every])
-    axes.set_xlim(*_limits([weights for weights, _ in every]))
-    axes.set_ylim(0, 1.15 * max(error for _, error in every))
+    _scale(canvas, every)
     legend(axes, len(finished))
     said = "; ".join(
         f"{label}: {run.result['error']:.2f} % with {thousands(run.result['nonzero'])} weights"
@@ -110,7 +103,7 @@ def _frontier(runs: Sequence[Run], labels: Sequence[str]) -> Block:
         canvas.svg(f"The frontier of error against size. {said}."),
         "Further left is smaller, further down is better. Dots: the runs as they were trained; lines: the same "
         f"networks at other thresholds; the grey band: the frontier, below which none of them comes. {said}.",
-        wide=False,
+        wide=True,
     )
 
 
@@ -128,14 +121,17 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return best
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    return min(values) / 1.3, max(values) * 1.3
-
-
-def _axes(canvas: Canvas, weights: Sequence[float]) -> None:
+def _scale(canvas: Canvas, points: Sequence[tuple[float, float]]) -> None:
+    """Two logarithmic axes with room around all points."""
     axes = canvas.axes[0]
     axes.set_xscale("log")
-    log_ticks(axes, weights, "x")
+    axes.set_yscale("log")
+    for values, which, limit in (
+        ([weights for weights, _ in points], "x", axes.set_xlim),
+        ([error for _, error in points], "y", axes.set_ylim),
+    ):
+        log_ticks(axes, values, which)
+        limit(min(values) / 1.3, max(values) * 1.3)
+    axes.tick_params(which="minor", width=0)
     axes.set_xlabel("weights that are left")
     axes.set_ylabel("error, %")
-    axes.tick_params(axis="x", which="minor", color=INK, width=0)

@@ -42,6 +42,7 @@ def _errors(runs: Sequence[Run], labels: Sequence[str]) -> Block:
         canvas.svg(f"Line chart of the {where} error over the epochs. {said}."),
         f"The {where} error of the network as it would be if training stopped there, noise off and dead weights at "
         f"zero. {said}.",
+        wide=len(runs) > 1,
     )
 
 

@@ -134,6 +134,6 @@ def _lines(console: Console, say: Callable[[Epoch | None], str]) -> Report:
         left = spent / (done - first) * (steps - done)
         when = f"{duration(left)} left" if done < steps else duration(spent)
         epochs = f"{epoch.epoch}/{round(steps * epoch.epoch / done)}"
-        console.print(f"  epoch {epochs:>9}  loss {epoch.loss:7.4f}  {said}  {when}", highlight=False)
+        console.print(f"  epoch {epochs:>9}  loss {epoch.loss:7.4f}  {said}  {when}", highlight=False, soft_wrap=True)
 
     return report
