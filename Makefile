@@ -45,8 +45,8 @@ format: $(READY) ## put the code into the house format and fix what lint can fix
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 
-demo: $(READY) ## train, prune and print: a short run on the digits that come with the package
-	@$(PY) examples/first_steps.py
+demo: $(READY) ## see it work: train, take out, export, measure; on the digits that come with the package
+	@$(VENV)/bin/vbdrop demo $(ARGS)
 
 bench: $(READY) ## the training step of a converted network against the plain one
 	@$(PY) -m benchmarks.step $(ARGS)

@@ -1,6 +1,6 @@
-"""Train LeNet-300-100 on the embedded digits, plainly and with learned dropout rates, and print what was learned.
+"""A plain training loop, and the same with learned dropout rates: LeNet-300-100 on the embedded digits.
 
-python examples/first_steps.py [--epochs 10] [--weight 0.1]
+python examples/training_loop.py [--epochs 10] [--weight 0.1]
 """
 
 import argparse
@@ -53,12 +53,12 @@ def dead_share(model: nn.Module) -> float:
     return sum(rate.dead for rate in rates) / sum(rate.count for rate in rates)
 
 
-def main() -> None:
-    """Train both networks and print the comparison."""
+def main(arguments: list[str] | None = None) -> tuple[nn.Module, nn.Module]:
+    """Train both networks, print the comparison, and return them: the plain one, and the one with learned rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--weight", type=float, default=0.1, help="of the KL; more makes it sparser")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.manual_seed(0)
     data = digits()
 
@@ -74,6 +74,7 @@ def main() -> None:
     print(f"\n{vbdrop.rates(model)}\n")
     print(f"plain:  test error {error(plain, data):6.2%}")
     print(f"vbdrop: test error {error(model, data):6.2%}, {1 / (1 - dead_share(model)):.0f} times fewer weights")
+    return plain, model
 
 
 if __name__ == "__main__":
