@@ -41,6 +41,18 @@ def test_a_trained_model_becomes_plain_and_small_and_stays_itself():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch.compile uses it
+@torch.no_grad()
+def test_a_compiled_model_gives_the_small_one_of_its_class():
+    model = randomise_(MLP())
+    model.fc1.weight[:8] = 0
+    model.fc1.weight[:, :12] = 0
+    small = compress(torch.compile(model), X)
+    assert small.plan == compress(model, X).plan
+    assert small.model.fc1.weight.shape == (8, 8)
+    assert difference(model, small.model, X) < 1e-5
+
+
 @torch.no_grad()
 def test_gates_on_the_first_input_select_features():
     model = converted(vbdrop.Units())

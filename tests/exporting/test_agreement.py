@@ -42,6 +42,14 @@ def test_what_is_not_finite_does_not_agree(amount):
         verify(model, shifted_by(model, amount), INPUTS, PATH)
 
 
+def test_a_model_without_a_finite_output_agrees_with_its_equal():
+    class Infinite(nn.Module):
+        def forward(self, x):
+            return torch.full_like(x, torch.inf)
+
+    assert verify(Infinite(), shifted_by(Infinite(), 0.0), INPUTS, PATH) == 0
+
+
 def test_one_wrong_sample_of_the_batch_is_enough():
     model = nn.Linear(4, 3)
 

@@ -24,6 +24,10 @@ def seeded():
     torch.manual_seed(0)
 
 
+def test_a_compiler_that_knows_all_sizes_accepts_the_loop_over_planes(as_c, seeded):
+    as_c(nn.Conv2d(4, 6, 3, padding=1), torch.randn(2, 4, 6, 6))
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_every_convolution_gives_what_torch_gives(as_c, seeded, sparse):

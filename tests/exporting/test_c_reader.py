@@ -35,6 +35,11 @@ MOVES = {
 }
 
 
+def test_a_model_that_cannot_be_traced_is_an_error_that_says_why():
+    with pytest.raises(ExportError, match=r"torch\.export cannot trace the model: .*data-dependent"):
+        read_program(model_of(lambda x: x * 2 if x.sum() > 0 else x), torch.ones(2, 3))
+
+
 def test_values_move_as_torch_moves_them(as_c):
     x = torch.arange(72.0).reshape(2, 3, 3, 4)
     model = model_of(lambda x: torch.cat([move(x).flatten(1) for move in MOVES.values()], 1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.exporting import export
+from vbdrop.exporting import ExportError, export
 from vbdrop.exporting.onnx import require_packages, run_onnx
 
 onnx = pytest.importorskip("onnx")
@@ -30,6 +30,13 @@ def written(tmp_path_factory):
     model(torch.randn(4, 1, 4, 4), torch.randn(4, 1))
     exported = export(model, folder / "net.onnx", (torch.randn(1, 1, 4, 4), torch.randn(1, 1)))
     return model.eval(), exported
+
+
+def test_what_onnx_runtime_does_not_have_is_named(tmp_path):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).double()
+    with pytest.raises(ExportError, match=r"ONNX Runtime cannot run net\.onnx: .*Conv"):
+        export(model, tmp_path / "net.onnx", torch.randn(2, 1, 4, 4, dtype=torch.float64))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_is_verified_and_lies_in_one_file(written):

@@ -78,7 +78,7 @@ def compress(
     example inputs.
 
     Args:
-        model: A trained model, converted or plain; it is not changed.
+        model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
             size of their first axis, the batch, does not matter later; that of the others (an image's, a sequence's)
             does if the forward is replaced.
@@ -110,6 +110,7 @@ def compress(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     args, kwargs = _arguments(example_inputs, example_kwargs)
     wanted = Budget.of(budget, max_macs, max_weights)
     plain = masked_copy(model, threshold)

@@ -171,13 +171,13 @@ static void dense_planes(const float *restrict x, float *restrict y, const float
         for (int p = 0; p < pixels; ++p) {
             y[p] = bias[o];
         }
+        const float *a = x;
         int i = 0;
-        for (; i + 4 <= inputs; i += 4) {
-            const float *a = x + i * pixels;
+        for (; i + 4 <= inputs; i += 4, a += 4 * pixels) {
             add_four(y, a, a + pixels, a + 2 * pixels, a + 3 * pixels, weight + i, pixels);
         }
-        for (; i < inputs; ++i) {
-            add_one(y, x + i * pixels, weight[i], pixels);
+        for (; i < inputs; ++i, a += pixels) {
+            add_one(y, a, weight[i], pixels);
         }
     }
 }

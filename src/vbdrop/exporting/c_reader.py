@@ -21,7 +21,7 @@ from vbdrop.exporting.c_builder import Builder, Call, Variable
 from vbdrop.exporting.c_operations import OPERATIONS
 from vbdrop.exporting.c_program import Gather, Program, fold_affine
 from vbdrop.exporting.errors import ExportError
-from vbdrop.exporting.quiet import quiet_torch
+from vbdrop.exporting.program import tracing
 
 # Operations that move values and compute nothing.
 MOVES = frozenset(
@@ -97,7 +97,7 @@ def read_program(model: nn.Module, example: torch.Tensor) -> Program:
 
 def _trace(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
     """The graph of `model` for inputs of the shape of `example`, without operations in place."""
-    with quiet_torch(), torch.no_grad():
+    with tracing("torch.export cannot trace the model"):
         program: ExportedProgram = torch.export.export(model, (example,)).run_decompositions({})
     return program
 

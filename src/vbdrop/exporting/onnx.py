@@ -11,7 +11,7 @@ from torch import nn
 from vbdrop.exporting.agreement import Inputs, Runner
 from vbdrop.exporting.errors import ExportError
 from vbdrop.exporting.onnx_selection import widen_selections_
-from vbdrop.exporting.program import batch_shapes, trace_program
+from vbdrop.exporting.program import batch_shapes, trace_program, tracing
 from vbdrop.exporting.quiet import quiet_torch
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -57,13 +57,18 @@ def _forget_origin_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message
 
 
 def open_session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401 -- onnxruntime has no types
-    """A session of ONNX Runtime on the CPU."""
+    """A session of ONNX Runtime on the CPU.
+
+    Raises:
+        ExportError: ONNX Runtime does not take the file.
+    """
     require_packages()
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    with tracing(f"ONNX Runtime cannot run {path.name}"):  # it has not every operation in every precision
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def ort_value(array: NDArray[Any]) -> Any:  # noqa: ANN401 -- onnxruntime has no types

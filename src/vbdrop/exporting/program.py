@@ -1,6 +1,8 @@
 """The `.pt2` file: the program of `torch.export`, which loads without the model's class."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,25 @@ def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def tracing(failure: str) -> Iterator[None]:
+    """Let torch work on a model, quietly, and tell whatever it raises as an `ExportError`: the failure and the reason.
+
+    Example:
+        >>> with tracing("torch.export cannot trace the model"):
+        ...     raise RuntimeError("an operation is missing")
+        Traceback (most recent call last):
+        ...
+        vbdrop.exporting.errors.ExportError: torch.export cannot trace the model: an operation is missing
+    """
+    try:
+        with quiet_torch(), torch.no_grad():
+            yield
+    except Exception as error:  # torch.export raises whatever the model's own code raises
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ExportError(f"{failure}: {reason}") from error
+
+
 def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
     """Trace a model in eval mode for batches of any size.
 
@@ -31,12 +52,8 @@ def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
         ExportError: `torch.export` cannot trace it, or it works for one size of batch only.
     """
     several = resized(inputs, BATCH)  # one sample would be taken as the only size
-    try:
-        with quiet_torch(), torch.no_grad():
-            return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
-    except Exception as error:  # torch.export raises whatever the model's own code raises
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ExportError(f"torch.export cannot trace the model for batches of any size: {reason}") from error
+    with tracing("torch.export cannot trace the model for batches of any size"):
+        return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
 
 
 def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
