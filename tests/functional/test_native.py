@@ -1,11 +1,13 @@
 """The compiled kernels against the plain formulas in float64, and the way without them."""
 
+import math
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from scipy.stats import kstest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vbdrop.functional import MatrixProduct, kl_sum, native, noisy_product, noisy_weights, noisy_weights_reference
@@ -58,19 +60,60 @@ def test_a_long_sum_of_equal_terms_is_as_accurate_as_one(log_alpha):
 
 def test_the_posterior_is_exponential_and_mask():
     theta, log_sigma2 = tensors(-30, 10)
-    weight, sigma2 = native.posterior(theta, log_sigma2, limit=20.0)
+    weight, sigma2, kl = native.posterior(theta, log_sigma2, limit=20.0)
     torch.testing.assert_close(sigma2.double(), log_sigma2.double().exp(), rtol=2e-7, atol=0)
     assert torch.equal(weight, torch.where(sigma2 < 20.0 * theta * theta, theta, torch.zeros(())))
+    assert kl == pytest.approx(Hierarchical().kl(theta.double(), log_sigma2.double()).sum().item(), rel=1e-6)
 
 
 def test_sampling_and_its_backward_in_place():
     mean, variance, noise = torch.randn(999), torch.rand(999), torch.randn(999)
     variance[:5] = 0.0
     out, ratio = mean.clone(), noise.clone()
-    native.sample_(out, variance, ratio, 2.0**-50)
+    native.sample_(out, variance, 2.0**-50, ratio)
     torch.testing.assert_close(out, mean + variance.sqrt() * noise)
     torch.testing.assert_close(ratio[5:], (noise / variance.sqrt())[5:])
     assert (ratio[:5] == 0).all()
+
+
+def test_what_is_not_a_number_is_not_one_in_the_kl_either():
+    theta, log_sigma2 = tensors(-12, 2, n=5000)
+    theta[1234] = float("nan")
+    assert math.isnan(native.hierarchical_kl(theta, log_sigma2).item())
+    assert math.isnan(native.posterior(theta, log_sigma2, 20.0)[2])
+
+
+@pytest.mark.parametrize("n", [1, 31, 4096, 70_001])
+def test_noise_is_ruled_by_the_seed_and_not_by_the_threads(n):
+    draws = []
+    for threads, seed in ((1, 0), (2, 0), (1, 1)):
+        torch.set_num_threads(threads)
+        torch.manual_seed(seed)
+        draws.append(native.normal((n,)))
+    torch.set_num_threads(1)
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert not torch.equal(native.normal((n,)), draws[2])
+
+
+def test_noise_is_standard_normal_and_independent():
+    """Two million numbers: the distribution by Kolmogorov and Smirnov, the rest within 5 standard errors."""
+    torch.manual_seed(3)
+    n = 2_000_000
+    z = native.normal((n,)).double()
+    assert kstest(z.numpy(), "norm").pvalue > 1e-4
+    for moment, (mean, variance) in enumerate([(0, 1), (1, 2), (0, 15), (3, 96)], start=1):
+        assert abs((z**moment).mean().item() - mean) < 5 * math.sqrt(variance / n)
+    assert 4.5 < z.abs().max() < 7
+    for lag in (1, 2, 8, 16, 32, 4096, 8192):  # neighbours, lanes, halves of a pair, blocks
+        for a, b in ((z[:-lag], z[lag:]), (z[:-lag].square() - 1, z[lag:].square() - 1)):
+            assert abs((a * b).mean().item()) < 5 * (a * b).std().item() / math.sqrt(n)
+
+
+def test_two_draws_have_nothing_in_common():
+    torch.manual_seed(4)
+    a, b = native.normal((100_000,)), native.normal((100_000,))
+    assert abs((a * b).mean().item()) < 5 / math.sqrt(100_000)
 
 
 @pytest.mark.parametrize("threshold", [None, 3.0])

@@ -333,13 +333,14 @@ def test_it_says_what_it_is(plain, noisy, modes):
 @pytest.mark.filterwarnings("ignore:.*autograd.function.Function.*should not be instantiated")  # torch's own compiler
 @pytest.mark.parametrize("modes", ["weights", "rates-unit", "weights-units"], indirect=True)
 def test_training_compiles_without_a_break(plain, randomised, modes, x):
-    """The same draws and the same gradients as without the compiler."""
+    """The same draws and the same gradients as the plain formula without the compiler."""
     torch.compiler.reset()
     layer = randomised(plain, *modes).train()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     results = []
-    for function in (layer, compiled):
+    for function, fused in ((layer, False), (compiled, True)):
         layer.zero_grad()
+        layer.fused = fused
         torch.manual_seed(5)
         out = function(x)
         out.square().sum().backward()

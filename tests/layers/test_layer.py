@@ -116,7 +116,8 @@ def test_a_bounded_rate_compiles(noisy):
     layer = noisy(nn.Linear(3, 2), Rates(per="layer", prior=LogUniformCubic())).train()
     layer.log_alpha.data.fill_(0.5)
     gradients = []
-    for function in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+    for function, fused in ((layer, False), (torch.compile(layer, fullgraph=True, backend="aot_eager"), True)):
+        layer.fused = fused
         torch.manual_seed(5)
         gradients.append(torch.autograd.grad(function(torch.ones(4, 3)).square().sum(), layer.log_alpha))
     torch.testing.assert_close(*gradients)
@@ -217,9 +218,8 @@ def test_the_plain_formula_can_be_differentiated_twice_and_the_fused_one_says_so
     slope.square().sum().backward()
     assert layer.weight.grad.isfinite().all()
     layer.fused = True
-    if layer.noise is not None:
-        with pytest.raises(RuntimeError, match="set `fused = False`"):
-            torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="set `fused = False`"):
+        torch.autograd.grad(layer(x).sum(), x, create_graph=True)
 
 
 def test_the_plain_formula_has_gradients_an_example_by_torch_func(randomised, modes):

@@ -2,14 +2,17 @@
 
 from vbdrop.functional.bounds import upper_bounded
 from vbdrop.functional.gates import apply_gate
+from vbdrop.functional.joined_kl import JoinedKL
 from vbdrop.functional.kl import kl_sum
 from vbdrop.functional.local_reparameterization import noisy_product, reference
 from vbdrop.functional.masks import alive, keep_factor, masked
+from vbdrop.functional.noisy_gates import noisy_gates, noisy_gates_reference
 from vbdrop.functional.noisy_weights import noisy_weights, noisy_weights_reference
 from vbdrop.functional.products import Convolution, MatrixProduct, Product
 
 __all__ = [
     "Convolution",
+    "JoinedKL",
     "MatrixProduct",
     "Product",
     "alive",
@@ -17,6 +20,8 @@ __all__ = [
     "keep_factor",
     "kl_sum",
     "masked",
+    "noisy_gates",
+    "noisy_gates_reference",
     "noisy_product",
     "noisy_weights",
     "noisy_weights_reference",

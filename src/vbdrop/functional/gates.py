@@ -23,7 +23,13 @@ def gate_noise(x: Tensor, axis: int) -> Tensor:
     return torch.randn(*leading, *[1] * (-axis - 1), dtype=dtype, device=x.device)
 
 
-def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int) -> Tensor:
+def check_units(x: Tensor, mean: Tensor, axis: int) -> None:
+    """Refuse features that do not fit: a single unit would silently be spread over all gates."""
+    if x.shape[axis] != mean.numel():
+        raise ValueError(f"`x` must have {mean.numel()} units on axis {axis}; got the shape {tuple(x.shape)}.")
+
+
+def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int, noise: Tensor | None = None) -> Tensor:
     """Multiply each unit by its gate, ``mean + deviation * noise``, or by ``mean`` alone.
 
     Args:
@@ -31,6 +37,7 @@ def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int) -> 
         mean: The gates' means, one a unit.
         deviation: Their standard deviations, or None for no noise.
         axis: The units' axis, counted from the end.
+        noise: Standard normal numbers, one per sample and unit; drawn here if None.
 
     Returns:
         The gated features, in the dtype of ``x``.
@@ -39,10 +46,9 @@ def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int) -> 
         >>> apply_gate(torch.ones(1, 2), torch.tensor([2.0, 0.0]), None, axis=-1)
         tensor([[2., 0.]])
     """
-    if x.shape[axis] != mean.numel():  # a single unit would silently be spread over all gates
-        raise ValueError(f"`x` must have {mean.numel()} units on axis {axis}; got the shape {tuple(x.shape)}.")
+    check_units(x, mean, axis)
     spread = (-1, *[1] * (-axis - 1))
     gate = mean.view(spread)
     if deviation is not None:
-        gate = gate + deviation.view(spread) * gate_noise(x, axis)
+        gate = gate + deviation.view(spread) * (gate_noise(x, axis) if noise is None else noise)
     return x * gate.to(x.dtype)

@@ -6,13 +6,16 @@ Each takes float32 tensors on the CPU. What they compute is what the PyTorch cod
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +31,17 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
 )
-POINTER, SIZE, FLOAT, COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+POINTER, SIZE, FLOAT, COUNT, SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int, ctypes.c_uint64
 SIGNATURES: dict[str, tuple[list[type], type | None]] = {
-    "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
-    "vbdrop_posterior_backward": ([POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, COUNT], None),
-    "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, SIZE, COUNT], None),
+    "vbdrop_normal": ([POINTER, SEED, SIZE, COUNT], None),
+    "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, COUNT, SEED, SIZE, COUNT], None),
+    "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
+    "vbdrop_posterior_backward": ([POINTER, POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
+    "vbdrop_gate": (
+        [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
+        ctypes.c_double,
+    ),
+    "vbdrop_gate_backward": ([*[POINTER] * 6, FLOAT, *[POINTER] * 3, *[SIZE] * 3, COUNT], None),
     "vbdrop_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
 }
@@ -103,41 +112,113 @@ def usable(*tensors: Tensor) -> bool:
     return library() is not None
 
 
-def _call(name: str, *arguments: Tensor | float, n: int) -> float | None:
+def _call(name: str, *arguments: Tensor | float | None, sizes: tuple[int, ...]) -> float | None:
+    """Call a kernel with these arguments, the sizes of what it works on, and the number of threads."""
     kernels = library()
     if kernels is None:
         raise RuntimeError("the compiled kernels are not there; ask `usable` first.")
-    threads = torch.get_num_threads() if n >= PARALLEL_FROM else 1
     values = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-    result: float | None = getattr(kernels, name)(*values, n, threads)
+    threads = torch.get_num_threads() if math.prod(sizes) >= PARALLEL_FROM else 1
+    result: float | None = getattr(kernels, name)(*values, *sizes, threads)
     return result
 
 
-def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """``theta`` masked where ``sigma2 >= limit * theta**2``, and ``sigma2 = exp(log_sigma2)``."""
+def _seed() -> int:
+    """A seed for a kernel, drawn from torch's own generator, so that `torch.manual_seed` rules all noise."""
+    return int(torch.empty((), dtype=torch.int64).random_().item())
+
+
+def normal(shape: Sequence[int]) -> Tensor:
+    """Standard normal numbers."""
+    noise = torch.empty(*shape)
+    _call("vbdrop_normal", noise, _seed(), sizes=(noise.numel(),))
+    return noise
+
+
+def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor, float]:
+    """``theta`` masked where ``sigma2 >= limit * theta**2``; ``sigma2 = exp(log_sigma2)``; the hierarchical KL."""
     weight, sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
-    _call("vbdrop_posterior", theta, log_sigma2, limit, weight, sigma2, n=theta.numel())
-    return weight, sigma2
+    total = _call("vbdrop_posterior", theta, log_sigma2, limit, weight, sigma2, sizes=(theta.numel(),))
+    return weight, sigma2, 0.5 * (total or 0.0)
 
 
-def posterior_backward_(theta: Tensor, weight: Tensor, sigma2: Tensor, by_theta: Tensor, by_sigma2: Tensor) -> None:
-    """Zero ``by_theta`` where ``weight`` is not ``theta``, and multiply ``by_sigma2`` by ``sigma2``, in place."""
-    _call("vbdrop_posterior_backward", theta, weight, sigma2, by_theta, by_sigma2, n=weight.numel())
+def posterior_backward_(
+    theta: Tensor, weight: Tensor, sigma2: Tensor, by_theta: Tensor, by_sigma2: Tensor, kl_scale: float = 0.0
+) -> None:
+    """Take gradients towards weight and sigma2 to theta and log_sigma2, in place: mask and exponential.
+
+    ``by_theta`` becomes zero where ``weight`` is not ``theta``, ``by_sigma2`` is multiplied by ``sigma2``; then
+    ``kl_scale`` times the gradients of the hierarchical KL are added to them.
+    """
+    _call("vbdrop_posterior_backward", theta, weight, sigma2, kl_scale, by_theta, by_sigma2, sizes=(weight.numel(),))
 
 
-def sample_(mean: Tensor, variance: Tensor, noise: Tensor, floor: float) -> None:
-    """Add ``deviation * noise`` to ``mean``, and divide ``noise`` by the deviation (0 at the floor), in place."""
-    _call("vbdrop_sample", mean, variance, noise, floor, n=mean.numel())
+def sample_(mean: Tensor, variance: Tensor, floor: float, noise: Tensor | None = None) -> Tensor:
+    """Add ``deviation * noise`` to ``mean``, in place, and return ``noise / deviation`` (0 at the floor).
+
+    The noise is drawn in the same pass if there is none; one that is given is overwritten with the result.
+    """
+    draw = noise is None
+    ratio = torch.empty_like(mean) if noise is None else noise
+    _call("vbdrop_sample", mean, variance, ratio, floor, int(draw), _seed() if draw else 0, sizes=(mean.numel(),))
+    return ratio
+
+
+class Gated(NamedTuple):
+    """The results of `gate`: what the forward gives, and what its backward needs."""
+
+    out: Tensor
+    kl: float
+    gate: Tensor
+    deviation: Tensor
+    noise: Tensor
+
+
+def gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, noise: Tensor | None) -> Gated:
+    """Multiply units by their gates, with noise; ``mean`` is masked where ``sigma2 >= limit * mean**2``.
+
+    ``x`` is seen as samples, units and ``space`` numbers a unit. The noise is drawn in the same call if there is none.
+    """
+    units = mean.numel()
+    samples = x.numel() // max(1, units * space)
+    masked, deviation, out = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(x)
+    draw = noise is None
+    noise = torch.empty(samples * units) if noise is None else noise
+    drawing = (int(draw), _seed() if draw else 0)
+    sizes = (samples, units, space)
+    total = _call("vbdrop_gate", x, mean, log_sigma2, limit, masked, deviation, noise, *drawing, out, sizes=sizes)
+    return Gated(out, 0.5 * (total or 0.0), masked, deviation, noise)
+
+
+def gate_gradients(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    gate: Tensor,
+    deviation: Tensor,
+    noise: Tensor,
+    kl_scale: float,
+    *,
+    need_x: bool,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The gradients of `gate` towards x, mean and log_sigma2, with ``kl_scale`` times those of the hierarchical KL."""
+    by_x = torch.empty_like(x) if need_x else None
+    by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
+    space = x.numel() // noise.numel() if x.numel() else 1
+    sizes = (noise.numel() // max(1, mean.numel()), mean.numel(), space)
+    saved = (mean, gate, deviation, noise)
+    _call("vbdrop_gate_backward", grad, x, *saved, kl_scale, by_x, by_mean, by_log_sigma2, sizes=sizes)
+    return by_x, by_mean, by_log_sigma2
 
 
 def hierarchical_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the hierarchical prior's KL."""
-    total = _call("vbdrop_kl", theta, log_sigma2, n=theta.numel())
+    total = _call("vbdrop_kl", theta, log_sigma2, sizes=(theta.numel(),))
     return torch.tensor(0.5 * (total or 0.0), dtype=theta.dtype)
 
 
 def hierarchical_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """``scale`` times the gradients of `hierarchical_kl`."""
     by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
-    _call("vbdrop_kl_backward", theta, log_sigma2, scale, by_theta, by_log_sigma2, n=theta.numel())
+    _call("vbdrop_kl_backward", theta, log_sigma2, scale, by_theta, by_log_sigma2, sizes=(theta.numel(),))
     return by_theta, by_log_sigma2

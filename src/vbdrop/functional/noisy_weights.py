@@ -1,15 +1,17 @@
 """The training forward of a layer whose every weight has its own variance, as one step of autograd.
 
 The plain way is ``noisy_product(x, masked(theta), log_sigma2.exp(), ...)``. Here the exponential, the mask and their
-gradients are part of the same backward, so that autograd keeps no graph over tensors of the weight's size.
+gradients are part of the same backward, so that autograd keeps no graph over tensors of the weight's size; where the
+compiled kernels are there, so is the KL (see `joined_kl`).
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from vbdrop.functional import native
+from vbdrop.functional.joined_kl import JoinedKL, can_join
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, largest_alpha, masked
 from vbdrop.functional.once import once
@@ -49,7 +51,7 @@ class _NoisyWeights(torch.autograd.Function):
         if threshold is None:
             weight, sigma2 = theta, log_sigma2.exp()
         elif native.usable(theta, log_sigma2):
-            weight, sigma2 = native.posterior(theta, log_sigma2, largest_alpha(threshold))
+            weight, sigma2, _ = native.posterior(theta, log_sigma2, largest_alpha(threshold))
         else:
             sigma2 = log_sigma2.exp()
             weight = keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
@@ -70,6 +72,44 @@ class _NoisyWeights(torch.autograd.Function):
         return by_x, by_theta, by_log_sigma2, by_bias, None, None, None
 
 
+class _NoisyWeightsAndKL(torch.autograd.Function):
+    """`_NoisyWeights` with a mask, by the compiled kernels, and the hierarchical KL of the weights beside it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 -- torch's own context object
+        x: Tensor,
+        theta: Tensor,
+        log_sigma2: Tensor,
+        bias: Tensor | None,
+        product: Product,
+        threshold: float,
+        noise: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        weight, sigma2, kl = native.posterior(theta, log_sigma2, largest_alpha(threshold))
+        out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
+        ctx.save_for_backward(x, theta, log_sigma2, weight, sigma2, noise_over_deviation)
+        ctx.set_materialize_grads(False)
+        ctx.product = product
+        return out, torch.tensor(kl)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, theta, log_sigma2, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        kl_scale = 0.0 if by_kl is None else by_kl.item()
+        if grad is None:
+            return None, *native.hierarchical_kl_gradients(theta, log_sigma2, kl_scale), None, None, None, None
+        needs = Needs(*ctx.needs_input_grad[:4])
+        by_x, by_theta, by_sigma2, by_bias = sample_gradients(
+            grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
+        )
+        if by_theta is None or by_sigma2 is None or not native.usable(theta, by_theta, by_sigma2):
+            raise RuntimeError("the gradients of a product must be plain tensors of the weight's shape.")
+        native.posterior_backward_(theta, weight, sigma2, by_theta, by_sigma2, kl_scale)
+        return by_x, by_theta, by_sigma2, by_bias, None, None, None
+
+
 def _through_posterior_(
     theta: Tensor, weight: Tensor | None, sigma2: Tensor, by_theta: Tensor | None, by_sigma2: Tensor | None
 ) -> None:
@@ -78,9 +118,9 @@ def _through_posterior_(
     ``weight`` is the masked mean, or None without a mask. A mean of exactly zero is not changed by a mask, and keeps
     its gradient: a layer that starts at zero can learn.
     """
-    gradients = [g for g in (by_theta, by_sigma2) if g is not None]
-    if weight is not None and len(gradients) == 2 and native.usable(theta, weight, sigma2, *gradients):
-        native.posterior_backward_(theta, weight, sigma2, *gradients)
+    tensors = (theta, weight, sigma2, by_theta, by_sigma2)
+    if all(t is not None for t in tensors) and native.usable(*cast(tuple[Tensor, ...], tensors)):
+        native.posterior_backward_(*cast(tuple[Tensor, Tensor, Tensor, Tensor, Tensor], tensors))
         return
     if weight is not None and by_theta is not None:
         by_theta.mul_(torch.eq(weight, theta, out=torch.empty_like(weight)))  # as numbers to multiply with
@@ -96,6 +136,7 @@ def noisy_weights(
     product: Product,
     threshold: float | None = None,
     noise: Tensor | None = None,
+    joined_kl: JoinedKL | None = None,
 ) -> Tensor:
     """A sample of the output of a layer with means ``theta`` and variances ``exp(log_sigma2)``.
 
@@ -107,6 +148,7 @@ def noisy_weights(
         product: The layer's linear map.
         threshold: The ``log_alpha`` from which on a weight's mean counts as zero (its variance stays); None for never.
         noise: Standard normal numbers of the output's shape; drawn here if None.
+        joined_kl: Takes the hierarchical KL of the weights, where it comes with the sample at little cost.
 
     Returns:
         The sampled output. Inside compiled code it is computed by `noisy_weights_reference`.
@@ -119,5 +161,10 @@ def noisy_weights(
     """
     if torch.compiler.is_compiling():
         return noisy_weights_reference(x, theta, log_sigma2, bias, product, threshold, noise)
-    out: Tensor = _NoisyWeights.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
-    return out
+    if joined_kl is not None and threshold is not None and can_join(theta, log_sigma2):
+        out, kl = _NoisyWeightsAndKL.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
+        joined_kl.put(kl, theta, log_sigma2)
+    else:
+        out = _NoisyWeights.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
+    sampled: Tensor = out
+    return sampled

@@ -41,12 +41,17 @@ class MatrixProduct:
     ) -> tuple[Tensor | None, Tensor | None]:
         """``grad @ weight`` and ``grad.T @ x``."""
         by_x = grad @ weight if need_x else None
-        by_weight = grad.reshape(-1, grad.shape[-1]).T @ x.reshape(-1, x.shape[-1]) if need_weight else None
+        by_weight = _rows(grad).T @ _rows(x) if need_weight else None
         return by_x, by_weight
 
     def bias_gradient(self, grad: Tensor) -> Tensor:
         """The sum of the gradient over the leading axes."""
-        return grad.reshape(-1, grad.shape[-1]).sum(0)
+        return _rows(grad).sum(0)
+
+
+def _rows(t: Tensor) -> Tensor:
+    """The tensor with its leading axes as one."""
+    return t if t.dim() == 2 else t.reshape(-1, t.shape[-1])
 
 
 @dataclass(frozen=True)

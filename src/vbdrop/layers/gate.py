@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import alive, apply_gate, masked
+from vbdrop.functional import alive, apply_gate, masked, noisy_gates, noisy_gates_reference
 from vbdrop.layers.modes import Units
 from vbdrop.layers.noisy import Noisy
 from vbdrop.layers.variational import Variational
@@ -46,20 +46,21 @@ class Gate(Variational):
 
     def variational(self) -> Iterator[Noisy]:
         """The gates."""
-        yield Noisy("weight", self.weight, as_prior(self.mode.prior), self.mode.threshold, self.log_sigma2)
+        prior = as_prior(self.mode.prior)
+        joined = self.joined_kl(prior)
+        yield Noisy("weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined)
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
-        mean: Tensor = self.weight
-        deviation = None
-        if not self.training or self.mode.mask_in_training:
-            keep = alive(self.weight, self.log_sigma2, self.mode.threshold)
-            mean = masked(mean, keep)
-        if self.noise_is_on:
-            deviation = torch.exp(0.5 * self.log_sigma2)
-            if not self.training:
-                deviation = masked(deviation, keep)
-        return apply_gate(x, mean, deviation, self.axis)
+        if self.training:
+            threshold = self.mode.threshold if self.mode.mask_in_training else None
+            arguments = (x, self.weight, self.log_sigma2, self.axis, threshold)
+            if self.fused:
+                return noisy_gates(*arguments, joined_kl=self.joined_kl(as_prior(self.mode.prior)))
+            return noisy_gates_reference(*arguments)
+        keep = alive(self.weight, self.log_sigma2, self.mode.threshold)
+        deviation = masked(torch.exp(0.5 * self.log_sigma2), keep) if self.sampling else None
+        return apply_gate(x, masked(self.weight, keep), deviation, self.axis)
 
     def extra_repr(self) -> str:
         """The number of units."""

@@ -40,12 +40,27 @@ class NoisyLayer(Variational):
     wide_parameters: ClassVar[tuple[str, ...]] = ("log_sigma2", "log_alpha")
     noise: Weights | Rates | None = None
     """The mode of the weights; None where only gates were added."""
-    fused: bool = True
-    """Whether the layer uses its own backward; False for the plain formula, which can be differentiated twice."""
     weight: Tensor
     bias: Tensor | None
     log_sigma2: nn.Parameter
     log_alpha: nn.Parameter
+
+    @property
+    def fused(self) -> bool:
+        """Whether the layer and its gates use their own backward; False for the plain, twice differentiable formula."""
+        return bool(self.__dict__.get("_fused", True))
+
+    @fused.setter
+    def fused(self, fused: bool) -> None:
+        self.__dict__["_fused"] = fused
+        for name in ("gate", "output_gate"):
+            if isinstance(gate := self._modules.get(name), Gate):
+                gate.fused = fused
+
+    @fused.deleter
+    def fused(self) -> None:
+        self.fused = True
+        del self.__dict__["_fused"]
 
     # what a kind of layer says about itself
 
@@ -135,7 +150,7 @@ class NoisyLayer(Variational):
             self._parameters.pop(name, None)
         for name in ("gate", "output_gate"):
             self._modules.pop(name, None)
-        for name in ("noise", "fused", "sampling"):
+        for name in ("noise", "_fused", "sampling", "_joined_kl"):
             self.__dict__.pop(name, None)
 
     # seen from outside
@@ -144,7 +159,9 @@ class NoisyLayer(Variational):
         """The noisy weights, if there are any; the gates are modules of their own."""
         if isinstance(self.noise, Weights):
             prior, threshold = as_prior(self.noise.prior), self.noise.threshold
-            yield Noisy("weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2)
+            yield Noisy(
+                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2, joined_kl=self.joined_kl(prior)
+            )
         elif isinstance(self.noise, Rates):
             prior = as_prior(self.noise.prior)
             yield Noisy("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
@@ -162,8 +179,11 @@ class NoisyLayer(Variational):
             x = gate(x)
         if self.training and isinstance(self.noise, Weights):
             threshold = self.noise.threshold if self.noise.mask_in_training else None
-            draw = noisy_weights if self.fused else noisy_weights_reference
-            out = draw(x, self.weight, self.log_sigma2, self.bias, product, threshold)
+            arguments = (x, self.weight, self.log_sigma2, self.bias, product, threshold)
+            if self.fused:
+                out = noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
+            else:
+                out = noisy_weights_reference(*arguments)
         else:
             mean, sigma2 = self._posterior()
             if sigma2 is None:

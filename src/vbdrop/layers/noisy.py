@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import alive, kl_sum, upper_bounded
+from vbdrop.functional import JoinedKL, alive, kl_sum, upper_bounded
 from vbdrop.priors import Prior, log_alpha_of
 
 
@@ -24,6 +24,7 @@ class Noisy:
         log_sigma2: The log variances, of the means' shape (the additive form).
         log_alpha: The log alphas, possibly shared by several weights (the multiplicative form).
         expand: Brings ``log_alpha`` to a shape that broadcasts against the means.
+        joined_kl: Where the module's last forward left the KL, if it computes it too.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Noisy:
     log_sigma2: nn.Parameter | None = None
     log_alpha: nn.Parameter | None = None
     expand: Callable[[Tensor], Tensor] = lambda log_alpha: log_alpha
+    joined_kl: JoinedKL | None = None
 
     @property
     def rate(self) -> nn.Parameter:
@@ -60,9 +62,17 @@ class Noisy:
             return ~alive(self.mean, self.log_sigma2, limit)
         return self.log_alpha_full() >= limit
 
-    def kl(self) -> Tensor:
-        """The KL of these weights from their prior: the sum over all weights, also where they share a rate."""
+    def kl(self, *, joined: bool = False) -> Tensor:
+        """The KL of these weights from their prior: the sum over all weights, also where they share a rate.
+
+        Args:
+            joined: For a loss that contains the module's last output too: the KL from the same graph, if it is there.
+        """
         if self.log_sigma2 is not None:
+            if joined and self.joined_kl is not None:
+                ready = self.joined_kl.take(self.mean, self.log_sigma2)
+                if ready is not None:
+                    return ready
             return kl_sum(self.mean, self.log_sigma2, self.prior)
         if self.prior.scale_free:
             return self.prior.kl_at(self.rate).sum() * (self.mean.numel() / self.rate.numel())

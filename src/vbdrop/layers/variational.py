@@ -7,7 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from vbdrop.functional import JoinedKL
 from vbdrop.layers.noisy import Noisy
+from vbdrop.priors import Hierarchical, Prior
 
 
 class Variational(nn.Module):
@@ -21,6 +23,8 @@ class Variational(nn.Module):
     wide_parameters: ClassVar[tuple[str, ...]] = ()
     sampling: bool = False
     """Whether noise is drawn in eval mode too; set by `vbdrop.sampling`."""
+    fused: bool = True
+    """Whether the module uses its own backward; False for the plain formula, which can be differentiated twice."""
 
     @abstractmethod
     def variational(self) -> Iterator[Noisy]:
@@ -30,6 +34,15 @@ class Variational(nn.Module):
     def noise_is_on(self) -> bool:
         """Whether a forward draws noise: in training, and in sampled eval."""
         return self.training or self.sampling
+
+    def joined_kl(self, prior: Prior) -> JoinedKL | None:
+        """Where the training forward leaves the KL that it computes; None where it computes none."""
+        if type(prior) is not Hierarchical or torch.compiler.is_compiling():
+            return None
+        if "_joined_kl" not in self.__dict__:
+            self.__dict__["_joined_kl"] = JoinedKL()
+        joined: JoinedKL = self.__dict__["_joined_kl"]
+        return joined
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move or cast the module, keeping the variational parameters out of half precision."""

@@ -1,8 +1,7 @@
 """The KL divergence of a whole model from its priors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-import torch
 from torch import Tensor, nn
 
 from vbdrop.layers import Noisy, Variational
@@ -20,9 +19,7 @@ def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, Noisy]]:
         >>> [name for name, _ in noisy_tensors(model)]
         ['0', '0.gate']
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-    for name, module in model.named_modules():
+    for name, module in _checked(model).named_modules():
         if isinstance(module, Variational):
             entries = list(module.variational())
             for entry in entries:
@@ -48,7 +45,35 @@ def kl(model: nn.Module) -> Tensor:
         >>> vbdrop.kl(model).item() > 0
         True
     """
-    terms = [entry.kl() for _, entry in noisy_tensors(model)]
+    return _total(entry.kl() for entry in _entries(model))
+
+
+def joined_kl(model: nn.Module) -> Tensor:
+    """`kl` for a loss that contains the model's last training output too: less work, in the graph of that output.
+
+    The two must be differentiated together, as parts of one loss.
+    """
+    return _total(entry.kl(joined=True) for entry in _entries(model))
+
+
+def _checked(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    return model
+
+
+def _entries(model: nn.Module) -> Iterator[Noisy]:
+    """`noisy_tensors` without the names, which take longer to find than the tensors."""
+    for module in _checked(model).modules():
+        if isinstance(module, Variational):
+            yield from module.variational()
+
+
+def _total(divergences: Iterable[Tensor]) -> Tensor:
+    terms = list(divergences)
     if not terms:
         raise ValueError("`model` has no converted layer, so it has no KL; call vbdrop.convert_(model, ...) first.")
-    return torch.stack([term.to(terms[0].device) for term in terms]).sum()
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + (term if term.device == total.device else term.to(total.device))
+    return total

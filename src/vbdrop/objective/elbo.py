@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.objective.checks import RateWatch, describe_non_finite, some
-from vbdrop.objective.divergence import kl, noisy_tensors
+from vbdrop.objective.divergence import joined_kl, noisy_tensors
 from vbdrop.objective.warmup import Warmup
 
 
@@ -139,7 +139,7 @@ class ELBO:
             raise ValueError(f"`nll` must be one floating-point number, the mean over the batch; got {got}.")
         if self._kl_weight is None:
             raise RuntimeError("`epoch` is not set: with a warmup, write `elbo.epoch = e` at the start of every epoch.")
-        nll, divergence = nll.reshape(()), kl(self.model)
+        nll, divergence = nll.reshape(()), joined_kl(self.model)
         loss = nll + divergence * (self._kl_weight / self.n_train).to(divergence.dtype)
         self._parts = (nll.detach(), divergence.detach(), self._kl_weight, loss.detach())
         if not torch.compiler.is_compiling():
