@@ -1,14 +1,18 @@
-"""Predictions with their uncertainty: many noisy forwards, averaged."""
+"""Predictions with their uncertainty: many noisy forwards, averaged, or one forward of means and variances."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vbdrop.convert.evaluating import evaluating
-from vbdrop.layers import Variational
+from vbdrop.layers import NoisyLayer, Variational
+from vbdrop.moments import Moments, propagate_moments
+from vbdrop.moments.noisy import layer_moments
 
 Link = Callable[[Tensor], Tensor]
 
@@ -88,10 +92,15 @@ def predict(
     samples: int = 32,
     link: Link | None = None,
     *,
+    method: Literal["samples", "moments"] = "samples",
     keep_samples: bool = False,
     max_rows: int = 8192,
 ) -> Prediction:
     """The prediction of a converted model, averaged over its noise.
+
+    The samples are drawn by forwards of the whole model; what comes before its first noise is computed once for all of
+    them, and so are both products of a first layer with noisy weights. The moments go through the model once, as if
+    all values were normal and independent (`vbdrop.moments.propagate_moments`): quicker, and as good as that is true.
 
     Args:
         model: A converted model that maps a batch to one tensor with the batch first; its mode is restored afterwards.
@@ -99,6 +108,9 @@ def predict(
         samples: How many draws of the noise; as many as fit are computed as one batch.
         link: From the model's outputs, in float32 or wider, to what is averaged; None for `softmax`, over the last
             axis. Use ``torch.nn.Identity()`` for a regression.
+        method: ``"samples"``, or ``"moments"`` for one forward of means and variances. Then only the outputs are drawn,
+            from their normal distribution, to average what the link makes of them; ``torch.nn.Identity()`` needs no
+            draws.
         keep_samples: Whether to return all samples too.
         max_rows: The largest batch that one forward may see; a larger ``x`` is split.
 
@@ -121,9 +133,14 @@ def predict(
         raise ValueError(f"`x` must be a Tensor, a batch with at least one example; got {got}.")
     if not (link is None or callable(link)):
         raise TypeError(f"`link` must be a function from the model's outputs to a tensor, or None; got {link!r}.")
+    if method not in ("samples", "moments"):
+        raise ValueError(f"`method` must be 'samples' or 'moments'; got {method!r}.")
     link = softmax if link is None else link
+    draw = _draw if method == "samples" else _draw_outputs
     with sampling(model), evaluating(model):
-        parts = [_draw(model, part, samples, link, max_rows) for part in torch.split(x, max_rows)]
+        if method == "moments" and isinstance(link, nn.Identity) and not keep_samples:
+            return _of_moments([propagate_moments(model, part) for part in torch.split(x, max_rows)])
+        parts = [draw(model, part, samples, link, max_rows) for part in torch.split(x, max_rows)]
     drawn = torch.cat(parts, dim=1)
     mean = drawn.mean(0)
     entropy = mutual = None
@@ -134,6 +151,20 @@ def predict(
     return Prediction(mean, std, entropy, mutual, drawn if keep_samples else None)
 
 
+def _of_moments(parts: list[Moments]) -> Prediction:
+    mean, variance = (torch.cat([getattr(part, name) for part in parts]) for name in ("mean_", "variance"))
+    return Prediction(mean, variance.sqrt(), None, None)
+
+
+def _draw_outputs(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
+    """Linked draws of the outputs, samples x batch x ..., from the moments of one forward."""
+    out = propagate_moments(model, x)
+    mean = _checked("model", out.mean_, x.shape[0])
+    drawn = mean + out.variance.sqrt() * torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device)
+    linked = _checked("link", link(drawn.flatten(0, 1)), samples * x.shape[0])
+    return linked.view(samples, x.shape[0], *linked.shape[1:])
+
+
 def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
     """Linked outputs, samples x batch x ..., with as many samples a forward as fit into ``max_rows``."""
     at_once = max(1, max_rows // x.shape[0])
@@ -141,10 +172,58 @@ def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) 
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
         rows = count * x.shape[0]
-        out = _checked("model", model(x.repeat(count, *[1] * (x.dim() - 1))), rows)
+        out = _shared_forward(model, x, count)
+        if out is None:
+            out = _checked("model", model(_repeated(x, count)), rows)
         linked = _checked("link", link(out.to(torch.promote_types(out.dtype, torch.float32))), rows)
         drawn.append(linked.view(count, x.shape[0], *linked.shape[1:]))
     return torch.cat(drawn)
+
+
+def _repeated(x: Tensor, count: int) -> Tensor:
+    """The batch so many times, one after the other."""
+    return x.repeat(count, *[1] * (x.dim() - 1))
+
+
+def _shared_forward(model: nn.Module, x: Tensor, count: int) -> Tensor | None:
+    """A forward whose batch becomes so many batches at its first noise; None where a model does not allow it.
+
+    A model that asks for the size of its batch, or adds what comes before the noise to what comes after it, gets into
+    trouble with its shapes, and is run on repeated inputs instead.
+    """
+    rows, layers = x.shape[0], [module for module in model.modules() if isinstance(module, NoisyLayer)]
+    if count == 1 or any("forward" in layer.__dict__ for layer in layers):
+        return None
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(layer.__dict__.pop, "forward", None)
+            layer.__dict__["forward"] = partial(_multiplied, layer, type(layer).forward, rows, count)
+        try:
+            out = model(x)
+        except Exception:  # whatever a forward raises; on repeated inputs, its own errors come again
+            return None
+    right = isinstance(out, Tensor) and out.is_floating_point() and out.dim() > 0 and out.shape[0] == rows * count
+    return out if right else None
+
+
+def _multiplied(
+    layer: NoisyLayer,
+    forward: Callable[..., Tensor],
+    rows: int,
+    count: int,
+    x: Tensor,
+    *args: Any,  # noqa: ANN401
+) -> Tensor:
+    """A layer's forward, which makes so many batches of the first one that it sees."""
+    if x.shape[0] != rows:
+        return forward(layer, x, *args)
+    if args or "gate" in layer._modules or layer.noise is None:
+        return forward(layer, _repeated(x, count), *args)
+    moments = layer_moments(layer, x, output_gate=False)
+    noise = torch.randn(count, *moments.shape, dtype=moments.dtype, device=moments.device)
+    out = (moments.mean_ + moments.variance.sqrt() * noise).flatten(0, 1).to(x.dtype)
+    output_gate = layer._modules.get("output_gate")
+    return out if output_gate is None else output_gate(out)
 
 
 def _checked(name: str, out: object, rows: int) -> Tensor:

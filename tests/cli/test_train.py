@@ -31,6 +31,12 @@ def test_a_run_its_report_and_its_record(vbdrop, tiny, tmp_path):
     assert not list((tmp_path / "again").glob("*/weights.safetensors"))
 
 
+def test_a_run_that_shrinks_has_a_record_of_its_own(vbdrop, tiny, tmp_path):
+    assert vbdrop("train", "vbd-gates", *tiny, "--shrink-every", 2).code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "config.json").read_text())["budget"]["shrink_every"] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -43,6 +49,7 @@ def test_a_run_its_report_and_its_record(vbdrop, tiny, tmp_path):
         (("plain", "--normalise", "no"), "`normalise` must be one of unit"),
         (("plain", "--schedule", "no"), "`schedule` must be one of constant"),
         (("plain", "--epochs", "0"), "`epochs` must be an int >= 1; got 0"),
+        (("plain", "--shrink-every", "1"), "`shrink_every` must be None for Plain"),
         (("plain", "--valid", "-1"), "`n_valid` must be a number of examples"),
         (("vbd-weights", "--set", "kl_weight=-1"), "`kl_weight` of VBDWeights must be at least 0; got -1"),
         (("vbd-weights", "--set", "speed=1"), "has no hyper-parameter 'speed'"),

@@ -18,6 +18,7 @@ ROOMS = (  # each may import itself and those before it
     "layers",
     "objective",
     "convert",
+    "moments",
     "prediction",
     "models",
     "compression",

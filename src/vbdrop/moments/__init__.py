@@ -1,0 +1,6 @@
+"""Means and variances through a network in one pass: the alternative to sampling its noise."""
+
+from vbdrop.moments.gaussian import Moments, NoRuleError
+from vbdrop.moments.propagation import propagate_moments
+
+__all__ = ["Moments", "NoRuleError", "propagate_moments"]

@@ -1,0 +1,105 @@
+"""The converted layers: their weights and gates are normal numbers in sampled eval."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from vbdrop.functional import masked
+from vbdrop.layers import Gate, NoisyLayer
+from vbdrop.layers.noisy import Noisy
+from vbdrop.moments.gaussian import Moments, NoRuleError
+from vbdrop.moments.products import Map, product
+
+
+def variance_of(entry: Noisy) -> Tensor:
+    """The variance of every weight of a noisy tensor; that of the dead is zero.
+
+    Example:
+        >>> import vbdrop
+        >>> layer = nn.Linear(2, 1)
+        >>> _ = vbdrop.convert_(layer, vbdrop.Weights())
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.copy_(torch.tensor([[3.0, 0.0]])), layer.log_sigma2.fill_(-1.0)
+        >>> variance_of(next(layer.variational())).round(decimals=2)
+        tensor([[0.3700, 0.0000]])
+    """
+    if entry.log_sigma2 is not None:
+        variance = entry.log_sigma2.detach().exp().expand_as(entry.mean)
+    else:
+        variance = entry.log_alpha_full().exp() * entry.mean.detach().square()
+    return masked(variance, ~entry.dead())
+
+
+def gated(gate: Gate, x: Moments | Tensor) -> Moments:
+    """What leaves a gate: ``z x`` with independent z and x.
+
+    ``Var(z x) = Var(z) (Var(x) + E(x)^2) + E(z)^2 Var(x)``. One z is shared over space, which the variances of single
+    values do not show: sums over positions then get too small a variance.
+
+    Example:
+        >>> from vbdrop.layers import Units
+        >>> gate = Gate(1, -1, Units(log_sigma2=-1.0), torch.ones(1))
+        >>> gated(gate, torch.tensor([[2.0]])).variance.round(decimals=3)
+        tensor([[1.4720]])
+    """
+    (entry,) = gate.variational()
+    spread = (-1, *[1] * (-gate.axis - 1))
+    mean = masked(entry.mean.detach(), ~entry.dead()).view(spread)
+    variance = variance_of(entry).view(spread)
+    if not isinstance(x, Moments):
+        return Moments(x * mean, x.square() * variance)
+    spread_of_x = x.variance * (mean.square() + variance)
+    return Moments(x.mean_ * mean, x.mean_.square() * variance + spread_of_x)
+
+
+def linear_map(layer: nn.Module) -> Map:
+    """The map of a linear layer or a convolution, with its stride and padding, for any weight.
+
+    Example:
+        >>> linear_map(nn.Linear(2, 1))(torch.ones(1, 2), torch.ones(1, 2), None)
+        tensor([[2.]])
+    """
+    if isinstance(layer, nn.Linear):
+        return F.linear
+    if isinstance(layer, _ConvTransposeNd):
+        transposed: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[
+            len(layer.kernel_size) - 1
+        ]
+        settings = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
+        return lambda x, weight, bias: transposed(x, weight, bias, *settings)
+    if isinstance(layer, _ConvNd):
+        convolve: Map = layer._conv_forward
+        return convolve
+    raise NoRuleError(type(layer).__name__)
+
+
+@torch.no_grad()
+def layer_moments(layer: NoisyLayer, x: Moments | Tensor, output_gate: bool = True) -> Moments:
+    """What leaves a converted layer.
+
+    Args:
+        layer: The layer.
+        x: What enters it.
+        output_gate: Whether to go through the gates on its outputs, too.
+
+    Example:
+        >>> import vbdrop
+        >>> layer = nn.Linear(4, 2)
+        >>> _ = vbdrop.convert_(layer, vbdrop.Weights(), vbdrop.Units())
+        >>> layer_moments(layer, torch.ones(3, 4)).variance.shape
+        torch.Size([3, 2])
+    """
+    for name in ("gate", "output_gate"):
+        gate = layer._modules.get(name)
+        if gate is not None and not isinstance(gate, Gate):
+            raise NoRuleError(f"{type(gate).__name__}, the {name} of {type(layer).__name__}")
+    if "gate" in layer._modules:
+        x = gated(layer.gate, x)
+    entry = next(layer.variational(), None)
+    weight = layer.weight if entry is None else masked(layer.weight, ~entry.dead())
+    variance = None if entry is None else variance_of(entry)
+    out = product(linear_map(layer), x, weight, layer.bias, variance)
+    return gated(layer.output_gate, out) if output_gate and "output_gate" in layer._modules else out

@@ -1,0 +1,122 @@
+"""The table of operations that have a rule for means and variances."""
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vbdrop.moments.gaussian import Moments
+from vbdrop.moments.pointwise import leaky, quadrature, rectified
+from vbdrop.moments.pooling import adaptive_average_pool, average_pool, max_pool
+from vbdrop.moments.products import known_product, normalised
+
+MOVING = (
+    *("flatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "contiguous", "clone", "movedim"),
+    *("unflatten", "expand", "detach", "float", "double", "select", "narrow", "swapaxes", "t"),
+)
+"""Methods that change shape, order or dtype, the same for means and variances."""
+
+SMOOTH: dict[str, Callable[..., Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softplus": F.softplus,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "relu6": F.relu6,
+    "log_sigmoid": F.logsigmoid,
+    "exp": torch.exp,
+    "square": torch.square,
+}
+"""Pointwise functions that are integrated."""
+
+
+def _moved(name: str) -> Callable[..., Moments]:
+    def rule(x: Moments, *args: Any, **kwargs: Any) -> Moments:  # noqa: ANN401 -- those of the method
+        return x.each(lambda tensor: getattr(tensor, name)(*args, **kwargs))
+
+    return rule
+
+
+def _concatenated(tensors: Sequence[Moments | Tensor], dim: int = 0) -> Moments:
+    known = [each if isinstance(each, Moments) else Moments(each, torch.zeros_like(each)) for each in tensors]
+    return Moments(torch.cat([each.mean_ for each in known], dim), torch.cat([each.variance for each in known], dim))
+
+
+def _averaged(x: Moments, dim: Any = None, keepdim: bool = False) -> Moments:  # noqa: ANN401 -- an axis or several
+    axes = range(x.mean_.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    count = 1
+    for axis in axes:
+        count *= x.mean_.shape[axis]
+    return Moments(x.mean_.mean(tuple(axes), keepdim), x.variance.mean(tuple(axes), keepdim) / count)
+
+
+def _kept(x: Moments, p: float = 0.5, training: bool = False, inplace: bool = False) -> Moments:
+    """Dropout in eval mode."""
+    return x
+
+
+def _rectified(x: Moments, inplace: bool = False) -> Moments:
+    return rectified(x)
+
+
+def _sum(x: Moments | Tensor, other: Moments | Tensor, *, alpha: float = 1) -> Moments | Tensor:
+    return x + other * alpha if isinstance(x, Moments) else other * alpha + x
+
+
+def _difference(x: Moments | Tensor, other: Moments | Tensor, *, alpha: float = 1) -> Moments | Tensor:
+    return _sum(x, -other, alpha=alpha)
+
+
+def _scaled(x: Moments | Tensor, other: Moments | Tensor) -> Moments | Tensor:
+    return x * other if isinstance(x, Moments) else other * x
+
+
+PLAIN: dict[str, Callable[..., Any]] = {
+    "linear": known_product(F.linear),
+    "conv1d": known_product(F.conv1d),
+    "conv2d": known_product(F.conv2d),
+    "conv3d": known_product(F.conv3d),
+    "conv_transpose1d": known_product(F.conv_transpose1d),
+    "conv_transpose2d": known_product(F.conv_transpose2d),
+    "conv_transpose3d": known_product(F.conv_transpose3d),
+    "batch_norm": normalised,
+    "leaky_relu": leaky,
+    "cat": _concatenated,
+    "mean": _averaged,
+    **dict.fromkeys(("add", "__add__", "__radd__"), _sum),
+    **dict.fromkeys(("sub", "__sub__"), _difference),
+    **dict.fromkeys(("mul", "__mul__", "__rmul__"), _scaled),
+    **dict.fromkeys(("relu", "relu_"), _rectified),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _kept),
+}
+
+POOLS = {
+    f"{name}{dims}d": rule(dims)
+    for dims in (1, 2, 3)
+    for name, rule in (
+        ("max_pool", max_pool),
+        ("_max_pool", max_pool),
+        ("avg_pool", average_pool),
+        ("adaptive_avg_pool", adaptive_average_pool),
+    )
+}
+
+RULES = MappingProxyType(
+    {
+        **PLAIN,
+        **POOLS,
+        **{name: _moved(name) for name in MOVING},
+        **{name: quadrature(function) for name, function in SMOOTH.items()},
+    }
+)
+"""Name of a torch function or tensor method -> its rule."""
+
+Moments.rules = RULES

@@ -1,0 +1,91 @@
+"""One pass through a converted model with means and variances in the place of values."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.layers import Gate, NoisyLayer, Variational
+from vbdrop.moments import operations  # noqa: F401 -- it gives the moments their rules
+from vbdrop.moments.gaussian import Moments, NoRuleError
+from vbdrop.moments.noisy import layer_moments
+
+
+@torch.no_grad()
+def propagate_moments(model: nn.Module, x: Tensor) -> Moments:
+    """The mean and the variance of each output of a converted model in sampled eval, in one forward.
+
+    Every value is taken as normal and independent of all others. Means and variances of linear layers, convolutions,
+    averages and batch normalisation are then exact; those of activations are, too, up to the normality of what enters
+    them; maxima are compared two at a time. What is left out are covariances: between the units that share an input,
+    between the terms of a residual sum, between positions that share a gate.
+
+    Args:
+        model: A converted model in eval mode.
+        x: A batch of inputs.
+
+    Raises:
+        NoRuleError: An operation has no rule; the message names it and the module.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        >>> _ = vbdrop.convert_(model, vbdrop.Rates(rate=0.5))
+        >>> propagate_moments(model, torch.ones(2, 4)).variance.shape
+        torch.Size([2, 3])
+    """
+    with _watched(model) as inside, ExitStack() as stack:
+        for path, module in model.named_modules():
+            if isinstance(module, NoisyLayer):
+                stack.enter_context(_forward_replaced(module))
+            elif isinstance(module, Variational) and not isinstance(module, Gate):
+                raise NoRuleError(_said(type(module).__name__, path))
+        try:
+            out = model(x)
+        except NoRuleError as error:
+            raise NoRuleError(_said(str(error), inside[-1] if inside else "")) from error
+    if isinstance(out, Moments):
+        return out
+    if isinstance(out, Tensor):
+        return Moments(out, torch.zeros_like(out))
+    raise NoRuleError(_said(f"an output of type {type(out).__name__}", ""))
+
+
+def _said(operation: str, path: str) -> str:
+    place = f" in {path!r}" if path else ""
+    return f"`method='moments'` has no rule for {operation}{place}; use method='samples'."
+
+
+@contextmanager
+def _forward_replaced(layer: NoisyLayer) -> Iterator[None]:
+    """Let a layer's call give its moments, as long as the context lasts."""
+    before = layer.__dict__.get("forward")
+    layer.__dict__["forward"] = partial(layer_moments, layer)
+    try:
+        yield
+    finally:
+        del layer.__dict__["forward"]
+        if before is not None:
+            layer.__dict__["forward"] = before
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[list[str]]:
+    """The names of the modules that a forward is in at the moment."""
+    inside: list[str] = []
+    handles = []
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:  # noqa: ANN401 -- a hook's
+        inside.pop()
+
+    for path, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(lambda module, args, path=path: inside.append(path)))
+        handles.append(module.register_forward_hook(leave))
+    try:
+        yield inside
+    finally:
+        for handle in handles:
+            handle.remove()
