@@ -103,11 +103,11 @@ class Canvas:
         made = self.figure.subplots(rows, columns, squeeze=False, **others)
         self.axes: list[Axes] = list(made.flat)
 
-    def place(self, axes: Axes, x: float, y: float) -> tuple[float, float]:
-        """Where a point of the data is in the SVG; for a figure that is complete."""
+    def places(self, axes: Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Where points of the data are in the SVG; for a figure that is complete."""
         self.figure.draw_without_rendering()
-        across, up = axes.transData.transform((x, y))
-        return round(float(across), 2), round(float(self.figure.bbox.height - up), 2)
+        height = self.figure.bbox.height
+        return [(round(float(x), 2), round(float(height - up), 2)) for x, up in axes.transData.transform(points)]
 
     def svg(self, label: str) -> str:
         """Return the figure as SVG for the inside of a page.
@@ -129,7 +129,8 @@ def _for_page(text: str, label: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.S)
     text = re.sub(r"<style[^>]*>\*\{[^<]*\}</style>", "", text)
     prefix = f"f{zlib.crc32((label + text).encode()):x}-"  # two figures of a page never share a name
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}\1"', text)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    text = re.sub(r' id="([^"]+)"', lambda found: f' id="{prefix}{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)([^)"]+)', rf"\1{prefix}\2", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, variable)

@@ -33,7 +33,10 @@ class Named:
 NUMBER, WHOLE, TEXT, YES_OR_NO = "a number", "a whole number", "text", "true or false"
 OBJECT = "an object"
 
-BUDGET = {"epochs": WHOLE, "batch": WHOLE, "lr": NUMBER, "schedule": TEXT, "seed": WHOLE, "evaluate_every": WHOLE}
+BUDGET = {
+    "epochs": WHOLE, "batch": WHOLE, "lr": NUMBER, "schedule": TEXT, "seed": WHOLE, "evaluate_every": WHOLE,
+    "shrink_every": Optional(WHOLE),
+}  # fmt: skip
 CONFIG = {
     "method": TEXT, "version": WHOLE, "hyper": OBJECT, "model": TEXT, "model_args": OBJECT, "data": TEXT,
     "normalise": TEXT, "n_valid": WHOLE, "n_train": Optional(WHOLE), "budget": BUDGET,

@@ -43,7 +43,7 @@ def _curve(run: Run, heading: str) -> Block:
     curve = [(point["nonzero"], max(point["error"], LOWEST)) for point in points]
     axes.plot(*zip(*curve, strict=True), ".-", color=SERIES[0], markersize=5)
     _scale(canvas, curve)
-    places = [canvas.place(axes, *point) for point in curve]
+    places = canvas.places(axes, curve)
     own = points[start]
     first, last = points[0]["threshold"], points[-1]["threshold"]
     label = f"Error against weights that are left, at thresholds from {first:g} to {last:g}"

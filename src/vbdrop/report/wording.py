@@ -124,6 +124,8 @@ def command(run: Run) -> str:
     parts += ["--data", config["data"], "--normalise", config["normalise"]]
     for name in ("epochs", "batch", "lr", "schedule", "seed"):
         parts += [f"--{name}", _value(budget[name])]
+    if budget.get("shrink_every") is not None:
+        parts += ["--shrink-every", _value(budget["shrink_every"])]
     if config["n_valid"]:
         parts += ["--valid", _value(config["n_valid"])]
     if config["n_train"] is not None:
