@@ -57,7 +57,7 @@ def test_a_gate_at_its_lower_limit_is_exactly_closed_and_at_its_upper_one_open()
 
 
 def test_units_go_and_the_network_stays_good(task):
-    method = HardConcrete(weight=25.0)
+    method = HardConcrete(weight=25.0, gate_lr=1.0)
     plain = method.finish(task.fit(method, lr=2e-2, epochs=15))
     inputs, units = (plain.hidden[i].weight.abs().sum(0) > 0 for i in (0, 1))
     assert int((~inputs).sum()) > 60

@@ -8,7 +8,7 @@ stay what they were, and afterwards they are plain again.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -113,6 +113,21 @@ def gates_of(model: nn.Module) -> Iterator[tuple[NoisyLayer, str, nn.Module]]:
                 gate = layer._modules.get(name)
                 if gate is not None:
                     yield layer, name, gate
+
+
+def gate_groups(model: nn.Module, *, lr: float, gate_lr: float) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer: the weights, and the gates without weight decay.
+
+    Example:
+        >>> model = nn.Linear(4, 2)
+        >>> put_before_(model, lambda layer, first: nn.PReLU(4))
+        >>> [(group["lr"], len(group["params"])) for group in gate_groups(model, lr=0.1, gate_lr=0.5)]
+        [(0.1, 2), (0.5, 1)]
+    """
+    gates = [parameter for _, _, gate in gates_of(model) for parameter in gate.parameters()]
+    of_gates = {id(parameter) for parameter in gates}
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in of_gates]
+    return [{"params": weights, "lr": lr}, {"params": gates, "lr": gate_lr, "weight_decay": 0.0}]
 
 
 @torch.no_grad()

@@ -69,9 +69,9 @@ class NetworkSurgery(Method):
     title: ClassVar[str] = "DNS"
     paper: ClassVar[str] = "Guo et al. 2016, NIPS"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (1.0, 1.5, 2.0, 2.5)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (1.5, 2.0, 2.5, 3.0)}
 
-    c_rate: float = 2.0
+    c_rate: float = 2.5
     pretrain: float = 0.2
     stop: float = 0.7
     slowdown: float = 1.4

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from vbdrop.methods import truncated_log_normal
 from vbdrop.methods.checks import check_not_negative, check_positive, check_share
-from vbdrop.methods.gating import gates_of, put_gates_, take_out_
+from vbdrop.methods.gating import gate_groups, gates_of, put_gates_, take_out_
 from vbdrop.methods.losses import cross_entropy
 from vbdrop.methods.phases import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
@@ -113,10 +113,7 @@ class StructuredBayesianPruning(Method):
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The gates apart."""
-        gates = [parameter for _, _, gate in gates_of(model) for parameter in gate.parameters()]
-        of_gates = {id(parameter) for parameter in gates}
-        weights = [parameter for parameter in model.parameters() if id(parameter) not in of_gates]
-        return [{"params": weights, "lr": lr}, {"params": gates, "lr": self.gate_lr * lr, "weight_decay": 0.0}]
+        return gate_groups(model, lr=lr, gate_lr=self.gate_lr * lr)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy and, after the pretraining, the KL over the number of examples."""
