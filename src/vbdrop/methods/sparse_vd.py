@@ -5,7 +5,8 @@ Every weight has :math:`q(w) = N(\theta, \sigma^2)` with both free (additive noi
 .. math:: \tfrac12\log(1 + \alpha^{-1}) + k_1\,(1 - S(k_2 + k_3\log\alpha)), \qquad \alpha = \sigma^2/\theta^2,
 
 summed over the weights and divided by the number of examples. The outputs are sampled by local reparameterization. A
-weight is dead where :math:`\log\alpha \ge 3`: its mean is dropped at test time and already in training.
+weight is dead where :math:`\log\alpha \ge 3`: its mean is dropped at test time and already in training. With
+``shrink_every``, units all of whose weights stay dead are taken out while the network trains.
 
 Published: LeNet-300-100, 1.92 %, 98.9-97.2-62.0 % dead, 68 times fewer weights; LeNet-5, 0.75 %, 67-98-99.8-95 %, 280
 times (Liu et al., Table 4, print 1.94 % for the first). Counted by neurons (Table 5; the same training, where a unit

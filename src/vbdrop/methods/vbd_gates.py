@@ -2,7 +2,8 @@ r"""Variational Bayesian dropout on units (Liu et al., CVPR 2019, section 5.2): 
 
 What leaves an activation is multiplied by a gate a unit or channel (Eq. 19), :math:`B' = f(B) \circ W'` with
 :math:`q(w') = N(\theta, \alpha\theta^2)` and the penalty :math:`\sum\tfrac12\log(1 + \alpha^{-1})` over the number of
-examples. A unit is dead where :math:`\log\alpha \ge` ``threshold``; its gate is folded into the weights.
+examples. A unit is dead where :math:`\log\alpha \ge` ``threshold``; its gate is folded into the weights. With
+``shrink_every``, units that stay dead are taken out while the network trains.
 
 VIBNet (Dai, Zhu, Guo and Wipf, ICML 2018) has the same gate and the same penalty from the information bottleneck, but
 counts a channel's term once for every position of its feature map: ``weighting="positions"``.
