@@ -3,8 +3,9 @@
     python -m benchmarks.structured [--threads 1] [--batch 64] [--rounds 200]
 
 LeNet-5 (20-50-800-500) is masked to the given numbers of units, with no training, and compressed. Original and small
-models run interleaved in one process on digits, as they are and in the memory format `torch.channels_last`, for which
-PyTorch has a faster max-pooling. On a machine that does other things, too, the fastest calls say more than the median.
+models run interleaved in one process on digits. `vbdrop.compress` gives the small ones the memory format
+`torch.channels_last`, in which PyTorch pools faster; beside them stand the original in that format, too, and the small
+ones in the usual one. On a machine that does other things, too, the fastest calls say more than the median.
 """
 
 import argparse
@@ -15,9 +16,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import interleaved, ratio
+from benchmarks.timing import ratio
 from vbdrop.compression import compress
 from vbdrop.data import digits
+from vbdrop.exporting.latency import interleaved
 from vbdrop.models import LeNet5
 
 CASES = {"8-13-208-13": (8, 13, 13), "5-10-160-16": (5, 10, 16)}
@@ -35,8 +37,8 @@ def masked(model: LeNet5, units: tuple[int, int, int]) -> nn.Module:
     return model
 
 
-def forward(model: nn.Module, images: Tensor) -> Callable[[], Tensor]:
-    return lambda: model(images)
+def forward(model: nn.Module, images: Tensor) -> Callable[[int], Tensor]:
+    return lambda _: model(images)
 
 
 def main() -> None:
@@ -52,9 +54,11 @@ def main() -> None:
     models = {"original": original} | {
         name: compress(masked(original, units), images).model for name, units in CASES.items()
     }
-    models |= {f"{n}, channels last": copy.deepcopy(m).to(memory_format=torch.channels_last) for n, m in models.items()}
+    models["original, channels last"] = copy.deepcopy(original).to(memory_format=torch.channels_last)
+    for name in CASES:
+        models[f"{name}, channels first"] = copy.deepcopy(models[name]).to(memory_format=torch.contiguous_format)
     with torch.inference_mode():
-        seconds = interleaved({name: forward(model, images) for name, model in models.items()}, args.rounds, repeats=1)
+        seconds = interleaved({name: forward(model, images) for name, model in models.items()}, args.rounds)
     print(f"torch {torch.__version__}, {args.threads} threads, batch {args.batch}, {args.rounds} rounds")
     print(f"{'':<28}{'median':>10}{'times faster':>14}{'fastest':>11}{'times faster':>14}")
     for name, times in seconds.items():

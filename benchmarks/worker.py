@@ -1,0 +1,136 @@
+"""Measures training steps in a process of its own: the time of several variants in turn, or the memory of one.
+
+    python -m benchmarks.worker '{"network": "3x1060", "batch": 128, "threads": 1, "variants": ["plain"], "rounds": 20}'
+
+Prints one line of JSON; see `measure`. A process of its own has nothing in its memory but what is measured, and cannot
+take the rest of a benchmark down.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vbdrop
+from benchmarks.networks import examples, network
+from benchmarks.timing import ratio
+from benchmarks.variants import VARIANTS, Objective
+from vbdrop.exporting.latency import interleaved
+
+ROOT = Path(__file__).resolve().parent.parent
+
+STEPS_FOR_MEMORY = 4
+
+LONGEST = 3600
+"""Seconds that one process may take."""
+
+
+def training_step(model: nn.Module, images: Tensor, labels: Tensor, objective: Objective) -> Callable[[int], None]:
+    """One whole step, as `interleaved` calls it: forward, loss, backward and fused Adam."""
+    optimizer = torch.optim.Adam(vbdrop.param_groups(model), lr=1e-6, fused=True)
+
+    def step(_: int) -> None:
+        loss = objective(F.cross_entropy(model(images), labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
+    """The step of a network made Bayesian in this way, once done."""
+    torch.manual_seed(0)
+    model = network(name)
+    images, labels = examples(name, batch)
+    step = training_step(model, images, labels, VARIANTS[variant].make(model))
+    step(0)
+    return step
+
+
+def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, Any]:
+    """Each variant's time in milliseconds and as a ratio to the first one's, or the error that it gave."""
+    cases, result = {}, {}
+    for variant in variants:
+        try:
+            cases[variant] = prepared(name, variant, batch)
+        except Exception as error:  # whatever another package raises is a result, too
+            result[variant] = {"error": f"{type(error).__name__}: {error}"}
+    seconds = interleaved(cases, rounds, round_seconds=0.01)
+    for variant, figures in seconds.items():
+        milliseconds = 1e3 * statistics.median(figures)
+        result[variant] = {"milliseconds": milliseconds, "ratio": ratio(seconds, variant, variants[0])}
+    return {variant: result[variant] for variant in variants}
+
+
+def memory(name: str, variant: str, batch: int) -> float:
+    """The memory in MB that a network and its training take at their peak, beyond that of the process before."""
+    prepared("1x8", variant, 8)  # what torch and the package load at their first step
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+    before = _kilobytes("VmRSS")
+    step = prepared(name, variant, batch)
+    for call in range(STEPS_FOR_MEMORY):
+        step(call)
+    return (_kilobytes("VmHWM") - before) / 1e3
+
+
+def _kilobytes(field: str) -> int:
+    """A figure of the process, as Linux gives it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def measure(task: dict[str, Any]) -> dict[str, Any]:
+    """Do what a task says.
+
+    Args:
+        task: ``network``, ``batch``, ``threads``, ``variants``, and ``rounds`` to time them, or else their one
+            variant's memory is measured.
+
+    Returns:
+        Variant -> ``milliseconds`` and ``ratio``, or ``megabytes``, or ``error``.
+    """
+    torch.set_num_threads(task["threads"])
+    if "rounds" in task:
+        return times(task["network"], task["variants"], task["batch"], task["rounds"])
+    (variant,) = task["variants"]
+    return {variant: {"megabytes": memory(task["network"], variant, task["batch"])}}
+
+
+def in_a_process(task: dict[str, Any], packages: Path | None = None) -> dict[str, Any]:
+    """`measure` in a new process; what ends that process is the error of all its variants.
+
+    Args:
+        task: What to measure.
+        packages: A folder of packages that it may import besides.
+    """
+    paths = [str(ROOT), *([str(packages)] if packages else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(task["threads"])}
+    command = [sys.executable, "-m", "benchmarks.worker", json.dumps(task)]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except subprocess.TimeoutExpired:
+        said = f"took longer than {LONGEST} s"
+    except (IndexError, json.JSONDecodeError):
+        said = next(iter(done.stderr.strip().splitlines()[-1:]), f"ended with status {done.returncode}")
+    return {variant: {"error": said} for variant in task["variants"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", type=json.loads, help="JSON, as above")
+    print(json.dumps(measure(parser.parse_args().task)))
+
+
+if __name__ == "__main__":
+    main()
