@@ -27,6 +27,8 @@ at zero. Its square is exact in every precision."""
 
 def _without_autocast(x: Tensor) -> Any:  # noqa: ANN401 -- a context manager of either kind
     """A context in which products keep the precision of their arguments."""
+    if not torch._C._is_any_autocast_enabled():
+        return nullcontext()
     kind = x.device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()

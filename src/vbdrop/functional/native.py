@@ -6,7 +6,6 @@ Each takes float32 tensors on the CPU. What they compute is what the PyTorch cod
 
 import ctypes
 import hashlib
-import math
 import os
 import platform
 import shutil
@@ -112,15 +111,12 @@ def usable(*tensors: Tensor) -> bool:
     return library() is not None
 
 
-def _call(name: str, *arguments: Tensor | float | None, sizes: tuple[int, ...]) -> float | None:
-    """Call a kernel with these arguments, the sizes of what it works on, and the number of threads."""
+def _kernels(work: int) -> tuple[ctypes.CDLL, int]:
+    """The kernels, and the number of threads for so many elements."""
     kernels = library()
     if kernels is None:
         raise RuntimeError("the compiled kernels are not there; ask `usable` first.")
-    values = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-    threads = torch.get_num_threads() if math.prod(sizes) >= PARALLEL_FROM else 1
-    result: float | None = getattr(kernels, name)(*values, *sizes, threads)
-    return result
+    return kernels, torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
 def _seed() -> int:
@@ -131,15 +127,21 @@ def _seed() -> int:
 def normal(shape: Sequence[int]) -> Tensor:
     """Standard normal numbers."""
     noise = torch.empty(*shape)
-    _call("vbdrop_normal", noise, _seed(), sizes=(noise.numel(),))
+    n = noise.numel()
+    kernels, threads = _kernels(n)
+    kernels.vbdrop_normal(noise.data_ptr(), _seed(), n, threads)
     return noise
 
 
 def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor, float]:
     """``theta`` masked where ``sigma2 >= limit * theta**2``; ``sigma2 = exp(log_sigma2)``; the hierarchical KL."""
     weight, sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
-    total = _call("vbdrop_posterior", theta, log_sigma2, limit, weight, sigma2, sizes=(theta.numel(),))
-    return weight, sigma2, 0.5 * (total or 0.0)
+    n = theta.numel()
+    kernels, threads = _kernels(n)
+    total: float = kernels.vbdrop_posterior(
+        theta.data_ptr(), log_sigma2.data_ptr(), limit, weight.data_ptr(), sigma2.data_ptr(), n, threads
+    )
+    return weight, sigma2, 0.5 * total
 
 
 def posterior_backward_(
@@ -150,7 +152,10 @@ def posterior_backward_(
     ``by_theta`` becomes zero where ``weight`` is not ``theta``, ``by_sigma2`` is multiplied by ``sigma2``; then
     ``kl_scale`` times the gradients of the hierarchical KL are added to them.
     """
-    _call("vbdrop_posterior_backward", theta, weight, sigma2, kl_scale, by_theta, by_sigma2, sizes=(weight.numel(),))
+    n = theta.numel()
+    kernels, threads = _kernels(n)
+    saved = theta.data_ptr(), weight.data_ptr(), sigma2.data_ptr()
+    kernels.vbdrop_posterior_backward(*saved, kl_scale, by_theta.data_ptr(), by_sigma2.data_ptr(), n, threads)
 
 
 def sample_(mean: Tensor, variance: Tensor, floor: float, noise: Tensor | None = None) -> Tensor:
@@ -158,9 +163,11 @@ def sample_(mean: Tensor, variance: Tensor, floor: float, noise: Tensor | None =
 
     The noise is drawn in the same pass if there is none; one that is given is overwritten with the result.
     """
-    draw = noise is None
+    drawing = (1, _seed()) if noise is None else (0, 0)
     ratio = torch.empty_like(mean) if noise is None else noise
-    _call("vbdrop_sample", mean, variance, ratio, floor, int(draw), _seed() if draw else 0, sizes=(mean.numel(),))
+    n = mean.numel()
+    kernels, threads = _kernels(n)
+    kernels.vbdrop_sample(mean.data_ptr(), variance.data_ptr(), ratio.data_ptr(), floor, *drawing, n, threads)
     return ratio
 
 
@@ -182,12 +189,13 @@ def gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, 
     units = mean.numel()
     samples = x.numel() // max(1, units * space)
     masked, deviation, out = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(x)
-    draw = noise is None
+    drawing = (1, _seed()) if noise is None else (0, 0)
     noise = torch.empty(samples * units) if noise is None else noise
-    drawing = (int(draw), _seed() if draw else 0)
-    sizes = (samples, units, space)
-    total = _call("vbdrop_gate", x, mean, log_sigma2, limit, masked, deviation, noise, *drawing, out, sizes=sizes)
-    return Gated(out, 0.5 * (total or 0.0), masked, deviation, noise)
+    kernels, threads = _kernels(x.numel())
+    parameters = x.data_ptr(), mean.data_ptr(), log_sigma2.data_ptr(), limit
+    results = masked.data_ptr(), deviation.data_ptr(), noise.data_ptr(), *drawing, out.data_ptr()
+    total: float = kernels.vbdrop_gate(*parameters, *results, samples, units, space, threads)
+    return Gated(out, 0.5 * total, masked, deviation, noise)
 
 
 def gate_gradients(
@@ -206,19 +214,25 @@ def gate_gradients(
     by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
     space = x.numel() // noise.numel() if x.numel() else 1
     sizes = (noise.numel() // max(1, mean.numel()), mean.numel(), space)
-    saved = (mean, gate, deviation, noise)
-    _call("vbdrop_gate_backward", grad, x, *saved, kl_scale, by_x, by_mean, by_log_sigma2, sizes=sizes)
+    kernels, threads = _kernels(x.numel())
+    saved = [t.data_ptr() for t in (grad, x, mean, gate, deviation, noise)]
+    results = None if by_x is None else by_x.data_ptr(), by_mean.data_ptr(), by_log_sigma2.data_ptr()
+    kernels.vbdrop_gate_backward(*saved, kl_scale, *results, *sizes, threads)
     return by_x, by_mean, by_log_sigma2
 
 
 def hierarchical_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the hierarchical prior's KL."""
-    total = _call("vbdrop_kl", theta, log_sigma2, sizes=(theta.numel(),))
-    return torch.tensor(0.5 * (total or 0.0), dtype=theta.dtype)
+    n = theta.numel()
+    kernels, threads = _kernels(n)
+    return torch.scalar_tensor(0.5 * kernels.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
 
 
 def hierarchical_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """``scale`` times the gradients of `hierarchical_kl`."""
     by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
-    _call("vbdrop_kl_backward", theta, log_sigma2, scale, by_theta, by_log_sigma2, sizes=(theta.numel(),))
+    n = theta.numel()
+    kernels, threads = _kernels(n)
+    results = by_theta.data_ptr(), by_log_sigma2.data_ptr()
+    kernels.vbdrop_kl_backward(theta.data_ptr(), log_sigma2.data_ptr(), scale, *results, n, threads)
     return by_theta, by_log_sigma2

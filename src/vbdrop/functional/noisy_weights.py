@@ -91,7 +91,7 @@ class _NoisyWeightsAndKL(torch.autograd.Function):
         ctx.save_for_backward(x, theta, log_sigma2, weight, sigma2, noise_over_deviation)
         ctx.set_materialize_grads(False)
         ctx.product = product
-        return out, torch.tensor(kl)
+        return out, torch.scalar_tensor(kl)
 
     @staticmethod
     @once
