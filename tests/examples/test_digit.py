@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "examples/digit"
 def program(tmp_path_factory, compiler):
     """The program, compiled without a warning, the image, and the digit that it shows."""
     folder = tmp_path_factory.mktemp("digit")
-    digit = main(["--epochs", "2", "--folder", str(folder)])
+    digit = main(["--epochs", "1", "--folder", str(folder)])
     files = [str(FOLDER / "main.c"), str(folder / "digit.c")]
     strict = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
     subprocess.run([compiler, *strict, "-O1", "-o", folder / "digit", *files, "-I", str(folder), "-lm"], check=True)

@@ -2,7 +2,7 @@ from examples.residual_from_checkpoint import main
 
 
 def test_channels_go_and_the_files_have_the_same_network(capsys, tmp_path):
-    small = main(["--epochs", "2", "--images", "1500", "--folder", str(tmp_path)])
+    small = main(["--epochs", "2", "--images", "1000", "--folder", str(tmp_path)])
     assert small.summary().after.macs < small.summary().before.macs
     said = capsys.readouterr().out
     assert "the outputs are the same" in said

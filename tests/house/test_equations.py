@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vbdrop.methods import METHODS
+
 PROJECT = Path(__file__).parents[2]
 
 
@@ -70,6 +72,12 @@ def test_an_equation_has_its_function_and_its_test(row):
     assert tests
     assert [name for name in functions if not callable(resolve(name))] == []
     assert [name for name in tests if not has_test(name)] == []
+
+
+def test_every_method_has_an_equation():
+    named = " ".join(row["Function"] for row in EQUATIONS)
+    files = {method.__name__: method.__module__ for method in METHODS.values() if method.name != "plain"}
+    assert [name for name, file in files.items() if f"methods.{name}" not in named and f"{file}." not in named] == []
 
 
 def test_a_wrong_row_is_seen():

@@ -1,14 +1,13 @@
 """Docstrings as the site needs them: the markup of Sphinx that ours have, as Markdown with formulas."""
 
 import re
-import textwrap
 
 import griffe
 
 ROLES = re.compile(r":(?:class|data|func|meth|mod):`~?\.?([^`]+)`")
 FORMULA = re.compile(r":math:`([^`]+)`")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
-CODE = re.compile(r"``([^`]+)``")
+CODE = re.compile(r"(?<!`)``([^`]+)``(?!`)")
 BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +\S.*|[ ]*(?=\n\1 +\S)))*)", re.MULTILINE)
 
 
@@ -24,8 +23,8 @@ def as_markdown(docstring: str) -> str:
 
 
 def _block(found: re.Match[str]) -> str:
-    indent, formula = found[1], textwrap.dedent(found[2]).strip()
-    return "\n".join(f"{indent}{line}" for line in ("```math", *formula.splitlines(), "```"))
+    indent, formula = found[1], filter(None, map(str.strip, found[2].splitlines()))
+    return "\n".join(f"{indent}{line}" for line in ("```math", *formula, "```"))
 
 
 class Markdown(griffe.Extension):
