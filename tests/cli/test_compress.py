@@ -31,6 +31,18 @@ def test_a_run_becomes_a_smaller_network_with_the_same_error(vbdrop, trained, tm
     assert "hidden.0" in harder
 
 
+def test_what_is_measured_is_printed_and_kept_for_the_report(vbdrop, trained, tmp_path):
+    folder = trained("vbd-weights", "--set", "kl_weight=20")
+    result = vbdrop("compress", folder, "--measure", "--export", tmp_path / "small.pt2")
+    assert result.code == 0
+    found = json.loads((folder / "measured.json").read_text())
+    for row in found["rows"]:
+        (line,) = (line for line in result.out.splitlines() if line.strip().startswith(row["name"]))
+        assert f"{row['bytes']:,}" in line
+        assert f"{row['microseconds']['64']:,.1f} µs" in line
+    assert f"vbdrop report {folder}" in result.out
+
+
 def test_mistakes(vbdrop, trained, tmp_path):
     assert "is no run" in vbdrop("compress", tmp_path / "none").err
     folder = trained("plain")

@@ -55,3 +55,19 @@ def test_a_network_with_nothing_left_is_said_so():
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_what_is_said_of_an_epoch_can_be_chosen_and_no_line_is_cut():
+    console = Console(file=io.StringIO(), force_terminal=False, width=40)
+    with reporting(
+        "VBD", console, lambda epoch: "" if epoch is None else f"a long word on epoch {epoch.epoch}"
+    ) as report:
+        report(1, 1, epoch(1))
+    assert "a long word on epoch 1  0 s" in console.file.getvalue()
+
+
+def test_a_narrow_terminal_has_room_for_the_figures():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    run(console)
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue()).strip().splitlines()[-1]
+    assert "error 1.70 %  weights  2.0 % (50x)" in last
