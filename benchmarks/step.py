@@ -10,10 +10,8 @@ import argparse
 import torch
 
 from benchmarks.networks import NETWORKS
-from benchmarks.variants import VARIANTS
+from benchmarks.variants import OWN
 from benchmarks.worker import times
-
-MODES = [name for name, variant in VARIANTS.items() if not variant.requirement]
 
 
 def main() -> None:
@@ -27,7 +25,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {args.threads} threads, batch {args.batch}, {args.rounds} rounds")
     for network in args.network or NETWORKS:
         print(network)
-        for mode, found in times(network, MODES, args.batch, args.rounds).items():
+        for mode, found in times(network, OWN, args.batch, args.rounds).items():
             print(f"  {mode:<16}{found['milliseconds']:9.2f} ms{found['ratio']:7.2f} x plain", flush=True)
 
 

@@ -118,3 +118,6 @@ VARIANTS: dict[str, Variant] = {
     "blitz": Variant("weights", "blitz-bayesian-pytorch==0.2.8", _blitz),
     "torchbnn": Variant("weights", "torchbnn==1.2", _torchbnn),
 }
+
+OWN = [name for name, variant in VARIANTS.items() if not variant.requirement]
+"""Plain and vbdrop's own, for which nothing has to be installed."""

@@ -59,7 +59,8 @@ def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
 
 def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, Any]:
     """Each variant's time in milliseconds and as a ratio to the first one's, or the error that it gave."""
-    cases, result = {}, {}
+    cases: dict[str, Callable[[int], None]] = {}
+    result: dict[str, Any] = {}
     for variant in variants:
         try:
             cases[variant] = prepared(name, variant, batch)
