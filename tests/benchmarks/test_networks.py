@@ -24,7 +24,7 @@ def test_a_network_has_the_weights_that_its_name_says_and_takes_its_examples(nam
 
 @pytest.mark.parametrize("name", ["2x", "0x5", "lenet", "2x5x", ""])
 def test_another_name_is_refused(name):
-    with pytest.raises(ValueError, match="a network must be one of 784-300-100-10, .* or such as '2x512'; got"):
+    with pytest.raises(ValueError, match=r"a network must be one of 784-300-100-10, .* or such as '2x512'; got"):
         network(name)
 
 
