@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from tests.compression.test_bayesian import MODES, X, trained
 import vbdrop
 from vbdrop.compression import Plan, apply
 from vbdrop.compression.graph import trace
+from vbdrop.compression.plan import Layout
 from vbdrop.compression.planning import make_plan
 from vbdrop.compression.relative import relative
 from vbdrop.compression.restore import restore_
@@ -54,6 +56,17 @@ def test_the_same_plan_again_has_nothing_to_do():
     plan = Plan(keep={"weight": {1: [0, 2]}}, shapes={"weight": [2, 3]}, attributes={"": {"in_features": 2}})
     step = relative(plan, plan)
     assert step == Plan(shapes={"weight": [2, 2]}, attributes={"": {"in_features": 2}})
+
+
+def test_the_groups_are_those_that_are_left():
+    done = Plan(
+        keep={"weight": {0: [0, 1, 2, 3]}}, attributes={"": {"groups": 2}}, shapes={"weight": [8, 3]},
+        layouts={"weight": Layout(groups=4)},
+    )  # fmt: skip
+    plan = replace(done, keep={"weight": {0: [2, 3]}}, attributes={"": {"groups": 1}})
+    step = relative(plan, done)
+    assert step.layouts == {"weight": Layout(groups=2)}
+    assert step.kept_inputs("weight") == [3, 4, 5]
 
 
 @pytest.mark.parametrize("keep", [{}, {"weight": {0: [0]}}, {"weight": {1: [0, 1]}}])
