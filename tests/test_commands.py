@@ -15,8 +15,8 @@ from vbdrop.cli.verbs import VERBS, group
 
 SMALL = {  # what makes a command cheap; the last of two equal options counts
     "vbdrop train": ["--data", "digits", "--epochs", "1", "--examples", "300"],
-    "vbdrop bench": ["--steps", "1"],
-    "vbdrop table": ["--quick", "--cost"],
+    "vbdrop bench": ["--steps", "1", "--batch", "10"],
+    "vbdrop table 4 --cost": ["--quick"],
 }
 
 ELSEWHERE = {  # the beginning of a command -> the test that runs it
