@@ -58,11 +58,18 @@ def test_help_does_not_wait_for_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "See it work: a minute on digits that come with it." in done.stdout
+    assert "See it work: two minutes on digits that come with it." in done.stdout
 
 
-def test_without_the_extra_it_says_what_to_install():
-    code = "import sys; sys.modules['typer'] = None; from vbdrop.cli.app import main; main(['methods'])"
+@pytest.mark.parametrize(
+    ("package", "verb", "said"),
+    [
+        ("typer", "methods", "the command line needs typer and rich: pip install 'vbdrop[cli]'"),
+        ("matplotlib", "report", "the report needs matplotlib and jinja2: pip install 'vbdrop[report]'"),
+    ],
+)
+def test_without_the_extra_it_says_what_to_install(package, verb, said):
+    code = f"import sys; sys.modules['{package}'] = None; from vbdrop.cli.app import main; main(['{verb}'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "vbdrop: the command line needs typer and rich: pip install 'vbdrop[cli]'\n"
+    assert done.stderr == f"vbdrop: {said}\n"

@@ -9,6 +9,12 @@ from typing import NoReturn
 
 FAILED, STOPPED = 1, 130
 
+EXTRAS = {
+    **dict.fromkeys(("typer", "rich"), "the command line needs typer and rich: pip install 'vbdrop[cli]'"),
+    **dict.fromkeys(("matplotlib", "jinja2"), "the report needs matplotlib and jinja2: pip install 'vbdrop[report]'"),
+}
+"""A package that may be missing -> what needs it, and the line that installs it."""
+
 
 class MissingExtraError(Exception):
     """A package that only the command line needs is not installed.
@@ -43,11 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: list[str]) -> int:
     try:
         from vbdrop.cli.verbs import group
+
+        result = group().main(arguments, prog_name="vbdrop", standalone_mode=False)
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        if error.name not in EXTRAS:
             raise
-        raise MissingExtraError("the command line needs typer and rich: pip install 'vbdrop[cli]'") from error
-    result = group().main(arguments, prog_name="vbdrop", standalone_mode=False)
+        raise MissingExtraError(EXTRAS[error.name]) from error
     return result if isinstance(result, int) else 0
 
 
