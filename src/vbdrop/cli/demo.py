@@ -42,8 +42,8 @@ class Network:
 NETWORKS = {
     "lenet-300-100": Network("lenet-300-100", 40),
     "lenet-500-300": Network("lenet-500-300", 30),
-    "lenet5": Network("lenet-5", 8),
-    "lenet-5": Network("lenet-5", 8),
+    "lenet5": Network("lenet-5", 6),
+    "lenet-5": Network("lenet-5", 6),
 }
 """The name on the command line -> what is shown."""
 
