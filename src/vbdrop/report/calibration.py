@@ -46,7 +46,7 @@ def _diagram(run: Run, bins: Sequence[dict[str, float]], heading: str) -> Block:
     axes.set_ylim(-0.02, 1.06)
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy")
-    axes.text(0.62, 0.56, "as it should be", color=INK, fontsize=8, ha="left", va="top")
+    axes.text(0.17, 0.13, "as it should be", color=INK, fontsize=8, ha="left", va="top")
     sure = max(bins, key=lambda each: each["count"])
     said = (
         f"The calibration error is {100 * run.result['ece']:.2f} %; of the {thousands(sure['count'])} surest "

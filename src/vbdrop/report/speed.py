@@ -54,6 +54,7 @@ def _bars(found: dict[str, Any], heading: str) -> Block:
         "Shorter is better. Grey: the original network; coloured: the small one. The file is all that is needed to "
         "run it there; in C that is the source, in ONNX zeros are stored too.",
         heading,
+        wide=True,
     )
 
 
