@@ -70,6 +70,9 @@ def test_what_changed_since_the_forward_is_not_taken():
         model[0].weight.mul_(3.0)
         model[2].log_sigma2.add_(1.0)
     torch.testing.assert_close(joined_kl(model), vbdrop.kl(model))
+    model(torch.randn(4, 6))
+    model[0].weight.data = model[0].weight.data * 3.0
+    torch.testing.assert_close(joined_kl(model), vbdrop.kl(model))
 
 
 def test_nothing_is_left_without_gradients_or_inside_a_backward():

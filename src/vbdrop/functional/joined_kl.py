@@ -25,11 +25,11 @@ class JoinedKL:
         True
     """
 
-    __slots__ = ("_kl", "_versions")
+    __slots__ = ("_kl", "_states")
 
     def __init__(self) -> None:
         self._kl: Tensor | None = None
-        self._versions = (0, 0)
+        self._states: tuple[tuple[int, int], ...] = ()
 
     def put(self, kl: Tensor, theta: Tensor, log_sigma2: Tensor) -> None:
         """Leave a KL, in place of one that nobody took.
@@ -38,15 +38,20 @@ class JoinedKL:
         inside a backward.
         """
         follows = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
-        self._kl, self._versions = kl if follows else None, (theta._version, log_sigma2._version)
+        self._kl, self._states = kl if follows else None, (_state(theta), _state(log_sigma2))
 
     def take(self, theta: Tensor, log_sigma2: Tensor) -> Tensor | None:
         """Return the KL and forget it; None if there is none, or if the parameters have changed since."""
         kl, self._kl = self._kl, None
-        return kl if self._versions == (theta._version, log_sigma2._version) else None
+        return kl if self._states == (_state(theta), _state(log_sigma2)) else None
 
     def __reduce__(self) -> tuple[type["JoinedKL"], tuple[()]]:
         return JoinedKL, ()
+
+
+def _state(parameter: Tensor) -> tuple[int, int]:
+    """What changes with a parameter's values: by an operation in place, or by other memory behind it."""
+    return parameter._version, parameter.data_ptr()
 
 
 def can_join(theta: Tensor, log_sigma2: Tensor) -> bool:
