@@ -7,6 +7,8 @@ take the rest of a benchmark down.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import statistics
@@ -76,6 +78,8 @@ def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, 
 def memory(name: str, variant: str, batch: int) -> float:
     """The memory in MB that a network and its training take at their peak, beyond that of the process before."""
     prepared("1x8", variant, 8)  # what torch and the package load at their first step
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # no memory that was freed and could be taken again without being counted
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     before = _kilobytes("VmRSS")
     step = prepared(name, variant, batch)
