@@ -20,6 +20,9 @@ OVERFLOW = """
     if (element.closest(".skip") || !element.getClientRects().length) continue;
     const box = element.getBoundingClientRect();
     if (box.right > wide + 1 || box.left < -1) found.push(element.tagName + " " + element.textContent.slice(0, 40));
+    if (element.matches("figcaption, p") && element.textContent.length > 60 && box.width < 180) {
+      found.push("squeezed: " + element.textContent.slice(0, 40));
+    }
     if (element instanceof SVGTextElement) {
       const frame = element.ownerSVGElement.getBoundingClientRect();
       if (box.left < frame.left - 2 || box.right > frame.right + 2) found.push("figure: " + element.textContent);
