@@ -120,7 +120,8 @@ def markdown(table: Table) -> str:
             lines.append("| " + " | ".join((f"**{row[0]}**", *row[1:]) if ours else row) + " |")
         heading = f"## {sheet.title}\n\n" if index or table.protocol.kind != "error" else ""
         parts.append(heading + "\n".join(lines))
-    parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))  # a star alone would begin a list
+    # a star alone would begin a list
+    parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))
     if commands := missing(table):
         parts.append("Not run yet:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
     return "\n\n".join(parts) + "\n"
