@@ -17,6 +17,10 @@ from torch.autograd.function import once_differentiable
 PIECE = 16_384
 """Weights that are treated at once: their densities stay in the processor's cache."""
 
+LOWEST = -60.0
+"""Log densities further below the largest than this count as this much: exponentials of lower ones, and their products
+with small weights, would not be normal numbers, with which a processor is many times slower."""
+
 
 class Components(NamedTuple):
     r"""The components of a mixture: log shares :math:`\log\pi`, means :math:`\mu` and precisions :math:`\lambda`."""
@@ -49,7 +53,7 @@ class _MixtureNLL(torch.autograd.Function):
             powers = _powers(piece)
             density = coefficients @ powers
             largest = density.amax(0)
-            density.sub_(largest).exp_()
+            density.sub_(largest).clamp_(min=LOWEST).exp_()
             norm = density.sum(0)
             total -= (largest + norm.log()).sum(dtype=torch.float64)
             responsibility = density.div_(norm)
