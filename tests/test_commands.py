@@ -22,6 +22,7 @@ SMALL = {  # what makes a command cheap; the last of two equal options counts
 ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "vbdrop demo": "tests/cli/test_demo.py",
     "vbdrop report": "tests/cli/test_report.py",
+    "vbdrop rerun": "tests/cli/test_rerun.py",
     "cc ": "tests/examples/test_digit.py",
     "./digit ": "tests/examples/test_digit.py",
     "make docs": "tests/test_site.py",

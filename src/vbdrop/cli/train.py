@@ -105,7 +105,7 @@ def train(
                 budget=budget,
             )
     torch.set_num_threads(threads)
-    record = _make(run, records, data_dir, weights)
+    record = make(run, records, data_dir, weights=weights)
     if as_json:
         print_json(record.result)
     else:
@@ -123,7 +123,15 @@ def _recorded(path: Path) -> Config:
         raise typer.BadParameter(str(error)) from error
 
 
-def _make(run: Config, records: Path, data_dir: Path | None, weights: bool) -> Record:
+def make(run: Config, records: Path, data_dir: Path | None, *, weights: bool) -> Record:
+    """Make a run, watched; nothing is done for one that has ended before.
+
+    Args:
+        run: Its settings.
+        records: Where it gets its own folder.
+        data_dir: Where the data are.
+        weights: Keep the trained weights.
+    """
     console = err()
     record = record_of(run, records)
     if record.finished:

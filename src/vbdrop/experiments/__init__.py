@@ -1,6 +1,7 @@
 """Experiments: runs with records, selection on validation, and the paper's tables."""
 
 from vbdrop.experiments.cells import Book, Cell, checksums
+from vbdrop.experiments.comparison import Comparison, compare
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.counts import LayerCount, count, units
 from vbdrop.experiments.execution import BusyError, execute
@@ -20,6 +21,7 @@ __all__ = [
     "BusyError",
     "Cell",
     "Column",
+    "Comparison",
     "Config",
     "Figures",
     "LayerCount",
@@ -36,6 +38,7 @@ __all__ = [
     "all_records",
     "checksums",
     "choose",
+    "compare",
     "count",
     "execute",
     "layout",

@@ -1,5 +1,6 @@
 """Where a run was made: versions, machine and times. Nothing in it identifies the run."""
 
+import hashlib
 import os
 import platform
 from datetime import datetime, timezone
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from vbdrop.functional import native
 
 PACKAGES = ("vbdrop", "torch", "numpy")
 
@@ -19,8 +22,9 @@ def environment() -> dict[str, Any]:
         >>> sorted(environment())
         ['machine', 'threads', 'versions']
     """
+    packages = {name: _version(name) for name in PACKAGES}
     return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **packages, "kernels": kernels()},
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "processor": processor(),
@@ -28,6 +32,19 @@ def environment() -> dict[str, Any]:
         },
         "threads": torch.get_num_threads(),
     }
+
+
+def kernels() -> str:
+    """Return which compiled kernels are in use, by a digest of their source; ``"none"`` where PyTorch does it all.
+
+    Example:
+        >>> kernels() == "none" or len(kernels()) == 12
+        True
+    """
+    if native.library() is None:
+        return "none"
+    sources = sorted(Path(native.__file__).parent.glob("*.c"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def now() -> str:

@@ -1,0 +1,52 @@
+"""``vbdrop rerun``."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def run(vbdrop, tiny, tmp_path):
+    assert vbdrop("train", "vbd-weights", *tiny, "--set", "kl_weight=20").code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+def test_a_run_made_again_is_the_same_and_a_changed_figure_is_found(vbdrop, run, tmp_path):
+    again = ("rerun", run, "--records", tmp_path / "again")
+    same = vbdrop(*again)
+    assert same.code == 0
+    assert "The same to the last bit." in same.out
+    assert (tmp_path / "again" / run.name / "result.json").is_file()
+    assert not (tmp_path / "again" / run.name / "weights.safetensors").exists()
+
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps(result | {"nll": result["nll"] + 1e-15}))
+    changed = vbdrop(*again)
+    assert changed.code == 1
+    assert "has ended before" in changed.err
+    assert "A field differs:\n  result.json: nll was" in changed.out
+    found = vbdrop(*again, "--json").json
+    assert not found["equal"]
+    assert [each["field"] for each in found["differences"]] == ["nll"]
+
+
+def test_the_threads_are_those_of_the_record(vbdrop, run, tmp_path):
+    import torch
+
+    path = run / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["sessions"][-1]["threads"] = 2
+    path.write_text(json.dumps(environment))
+    vbdrop("rerun", run, "--records", tmp_path / "two")
+    assert torch.get_num_threads() == 2
+    path.unlink()
+    assert "does not say with how many threads" in vbdrop("rerun", run, "--records", tmp_path / "one").err
+    assert torch.get_num_threads() == 1
+
+
+def test_mistakes(vbdrop, run, tmp_path):
+    nowhere = vbdrop("rerun", tmp_path)
+    assert nowhere.code == 2
+    assert "is no run that has ended" in nowhere.err
+    assert "must be another folder" in vbdrop("rerun", run, "--records", run.parent).err
