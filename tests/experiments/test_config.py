@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,20 @@ def test_the_id_is_this_one_on_every_machine():
     """It names the folders of published records: a change of it loses them all."""
     assert CONFIG.id == "2d4d19fb735e"
     assert CONFIG.name == f"plain-mlp-digits-{CONFIG.id}"
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "records").glob("*/config.json"))
+
+
+def test_published_runs_keep_their_names():
+    """What a method learned later must not change them: its new hyper-parameters are options."""
+    assert PUBLISHED
+    for path in PUBLISHED:
+        config = from_dict(json.loads(path.read_text()))
+        assert config.name == path.parent.name
+        resolved = replace(config, hyper=config.build_method().settings())
+        assert resolved.name == path.parent.name
+        assert resolved.as_dict() == config.as_dict()
 
 
 def test_the_order_of_settings_and_the_place_of_the_records_do_not_matter(tmp_path):
@@ -67,6 +82,10 @@ def test_a_method_comes_back_with_its_hyper_parameters(tiny):
     config = tiny("vbd-weights", hyper={"kl_weight": 0.5})
     method = from_dict(config.as_dict()).build_method()
     assert method == make_method("vbd-weights", {"kl_weight": 0.5})
+    assert "refine" not in config.hyper
+    refined = tiny("vbd-weights", hyper={"kl_weight": 0.5, "refine": 0.25})
+    assert refined.id != config.id
+    assert from_dict(refined.as_dict()).build_method().refine == 0.25
     with pytest.raises(RecordError, match="was made with version 99 of vbd-weights; version 1 is installed"):
         replace(config, version=99).build_method()
 

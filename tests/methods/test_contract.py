@@ -22,6 +22,8 @@ VARIANTS = [  # settings that take another path through a method
     ("vbd-rates", {"per": "layer"}),
     ("vbd-rates", {"per": "unit"}),
     ("vbd-gates", {"weighting": "positions"}),
+    ("vbd-gates", {"pretrain": 0.25, "refine": 0.4}),
+    ("vbd-weights", {"pretrain": 0.25, "refine": 0.4}),
     ("rigl", {"distribution": "uniform", "every": 2}),
     ("gradual-pruning", {"every": 2}),
     ("l0", {"decay": 1.0, "per": "weight"}),

@@ -1,9 +1,12 @@
 """The shape of a method: what it need not write itself."""
 
+from dataclasses import dataclass
+
 import pytest
 from torch import nn
 
 from vbdrop.train import Method, Step
+from vbdrop.train.method import option
 
 
 class Smallest(Method):
@@ -25,3 +28,14 @@ def test_a_method_is_its_loss_and_the_rest_has_defaults():
 def test_progress_is_the_share_of_steps_done():
     steps = [Step(index, steps=4, epoch=index / 2, epochs=2, n_train=100).progress for index in range(4)]
     assert steps == [0, 0.25, 0.5, 0.75]
+
+
+@dataclass(frozen=True)
+class Grown(Smallest):
+    rate: float = 0.5
+    momentum: float = option(0.0)
+
+
+def test_an_option_is_no_part_of_the_settings_while_it_has_its_default():
+    assert Grown().settings() == Grown(momentum=0).settings() == {"rate": 0.5}
+    assert Grown(momentum=0.9).settings() == {"rate": 0.5, "momentum": 0.9}

@@ -25,7 +25,7 @@ class Config:
     Attributes:
         method: A key of :data:`vbdrop.methods.METHODS`.
         version: The version of that method.
-        hyper: All of its hyper-parameters.
+        hyper: All of its hyper-parameters, but for each :func:`vbdrop.train.method.option` that has its default.
         model: A key of :data:`vbdrop.models.MODELS`.
         model_args: All arguments of that network.
         data: A key of :data:`vbdrop.data.DATASETS`.
@@ -141,7 +141,7 @@ def resolve(
     return Config(
         method=method.name,
         version=method.version,
-        hyper=dataclasses.asdict(method),
+        hyper=method.settings(),
         model=model,
         model_args=_with_defaults(model, model_args or {}),
         data=data,

@@ -9,20 +9,24 @@ from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Weights
 from vbdrop.methods.checks import check_not_negative, check_positive, check_share
 from vbdrop.methods.losses import variational_loss
-from vbdrop.train.method import Batch, Family, Method, Step
+from vbdrop.methods.stages import Staged
+from vbdrop.train.method import Batch, Family, Step, option
 
 
 @dataclass(frozen=True)
-class NoisyWeights(Method):
+class NoisyWeights(Staged):
     """Every weight learns its own alpha, and dies where it carries noise only. Abstract: a subclass has the prior.
 
     Attributes:
         kl_weight: The factor on the KL: more of it makes the network sparser.
         threshold: A weight is dead from this ``log_alpha`` on.
         log_sigma2: The log variance of a weight at the start.
-        hold: The share of the run for which the KL is held at 0.
+        hold: The share of the run for which the KL is held at 0, from the end of ``pretrain`` on.
         ramp: The share of the run over which it then rises.
         rate_lr: The learning rate of the variances, as a factor on that of the weights.
+        pretrain: The first share of the run, in which the plain network trains, without noise; 0 for none.
+        refine: The last share of the run, in which the KL is off, dead weights are so for good, and the survivors train
+            with the noise that they have; 0 for none.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -40,24 +44,27 @@ class NoisyWeights(Method):
     hold: float = 0.025
     ramp: float = 0.075
     rate_lr: float = 1.0
+    pretrain: float = option(0.0)
+    refine: float = option(0.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_not_negative(self, "kl_weight")
         check_share(self, "hold", "ramp", zero=True)
         check_positive(self, "rate_lr")
 
-    def build(self, model: nn.Module) -> nn.Module:
+    def convert(self, model: nn.Module) -> None:
         """Convert every layer with `vbdrop.Weights`."""
         convert_(model, Weights(self.prior, self.threshold, self.log_sigma2))
-        return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The variances apart, without weight decay."""
         return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr)
 
-    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+    def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
-        return variational_loss(model, batch, step, weight=self.kl_weight, hold=self.hold, ramp=self.ramp)
+        hold = self.pretrain + self.hold
+        return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the dead weights at zero, in place."""

@@ -14,7 +14,8 @@ Published (Table 5): LeNet-500-300, 1.35 %, 179-160-60 units (14.0 times fewer w
 Deviations: the weight of the penalty is not published, and 1 is too weak for so few gates, so ``kl_weight`` is chosen
 on validation. A gate's noise is drawn per example (the released layer draws one a batch) and shared over space. The
 gates sit on what enters a layer, which is the same place, and on the output channels of the last convolution; the
-released layer also masks in training. Trained from scratch, where VIBNet starts from a trained network.
+released layer also masks in training. Trained from scratch, where VIBNet starts from a trained network; with
+``pretrain``, the first share of the run makes one. ``refine`` is ours: a last share without the penalty.
 """
 
 from collections.abc import Mapping
@@ -31,12 +32,13 @@ from vbdrop.layers import Gate, Units
 from vbdrop.methods.checks import check_choice, check_not_negative, check_positive, check_share
 from vbdrop.methods.gating import unit_gates
 from vbdrop.methods.losses import cross_entropy, variational_loss
+from vbdrop.methods.stages import Staged
 from vbdrop.objective import Warmup
-from vbdrop.train.method import Batch, Family, Method, Step
+from vbdrop.train.method import Batch, Family, Step, option
 
 
 @dataclass(frozen=True)
-class VBDGates(Method):
+class VBDGates(Staged):
     """A gate a unit under the hierarchical prior.
 
     Attributes:
@@ -44,8 +46,11 @@ class VBDGates(Method):
         threshold: A unit is dead from this ``log_alpha`` on.
         weighting: ``"units"``: every unit counts once; ``"positions"``: as often as its feature map has positions.
         gate_lr: The learning rate of the gates, as a factor on that of the weights.
-        hold: The share of the run for which the penalty is held at 0.
+        hold: The share of the run for which the penalty is held at 0, from the end of ``pretrain`` on.
         ramp: The share of the run over which it then rises.
+        pretrain: The first share of the run, in which the plain network trains, all gates at 1; 0 for none.
+        refine: The last share of the run, in which the penalty is off, dead gates are so for good, and the survivors
+            train with the noise that they have; 0 for none.
 
     Example:
         >>> VBDGates().build(nn.Linear(4, 2)).gate
@@ -65,26 +70,29 @@ class VBDGates(Method):
     gate_lr: float = 1.0
     hold: float = 0.025
     ramp: float = 0.075
+    pretrain: float = option(0.0)
+    refine: float = option(0.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_not_negative(self, "kl_weight")
         check_choice(self, "weighting", ("units", "positions"))
         check_positive(self, "gate_lr")
         check_share(self, "hold", "ramp", zero=True)
 
-    def build(self, model: nn.Module) -> nn.Module:
+    def convert(self, model: nn.Module) -> None:
         """Convert every layer with `vbdrop.Units`, the output channels of the last convolution too."""
         convert_(model, unit_gates(Units(threshold=self.threshold), model))
-        return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The gates apart, without weight decay."""
         return param_groups(model, lr=lr, rate_lr=self.gate_lr * lr)
 
-    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+    def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the gates, and the penalty over the number of examples."""
+        hold = self.pretrain + self.hold
         if self.weighting == "units":
-            return variational_loss(model, batch, step, weight=self.kl_weight, hold=self.hold, ramp=self.ramp)
+            return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
         positions: dict[Gate, int] = {}
         gates = [module for module in model.modules() if isinstance(module, Gate)]
         hooks = [gate.register_forward_pre_hook(partial(_count_positions, positions)) for gate in gates]
@@ -94,7 +102,7 @@ class VBDGates(Method):
             for hook in hooks:
                 hook.remove()
         penalty = torch.stack([positions[gate] * entry.kl() for gate in gates for entry in gate.variational()]).sum()
-        weight = self.kl_weight * Warmup(self.hold * step.epochs, self.ramp * step.epochs)(step.epoch)
+        weight = self.kl_weight * Warmup(hold * step.epochs, self.ramp * step.epochs)(step.epoch)
         return nll + penalty * (weight / step.n_train)
 
     def finish(self, model: nn.Module) -> nn.Module:

@@ -13,7 +13,8 @@ times. A rerun by others on LeNet-300-100: 45.6 times at 1.73 %.
 
 Deviations: what sets the two operating points apart is not published; here it is ``kl_weight`` (and ``threshold``).
 Else those of sparse VD: torch's initial weights, a warm-up in shares of the run, no clipping of ``log_alpha``. With
-the same settings this penalty pushes less than that of sparse VD, at every alpha.
+the same settings this penalty pushes less than that of sparse VD, at every alpha. The options of
+`vbdrop.methods.noisy_weights`, such as ``refine``, are ours, and off.
 """
 
 from collections.abc import Mapping

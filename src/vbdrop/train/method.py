@@ -2,13 +2,35 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 Family: TypeAlias = Literal["regulariser", "weights", "structured"]
 """What a method is for: lower error, fewer weights, or fewer units."""
+
+
+_LEFT_OUT = "left out of the settings at its default"
+
+
+def option(default: Any) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
+    """A hyper-parameter that a method got after runs were recorded: at its default, it is no part of the settings.
+
+    A run is named after its settings, so that it keeps its name, and the method does what it did.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Plain(Method):
+        ...     rate: float = 0.5
+        ...     momentum: float = option(0.0)
+        ...
+        ...     def loss(self, model, batch, step):
+        ...         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+        >>> Plain().settings(), Plain(momentum=0.9).settings()
+        ({'rate': 0.5}, {'rate': 0.5, 'momentum': 0.9})
+    """
+    return field(default=default, metadata={_LEFT_OUT: True})
 
 
 class Batch(NamedTuple):
@@ -67,6 +89,15 @@ class Method(ABC):
     version: ClassVar[int] = 1
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     shrinks: ClassVar[bool] = False
+
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters that identify a run: all of them, but for an `option` that has its default."""
+        values = {each.name: (each, getattr(self, each.name)) for each in fields(self)}
+        return {
+            name: value
+            for name, (each, value) in values.items()
+            if not (each.metadata.get(_LEFT_OUT) and value == each.default)
+        }
 
     def build(self, model: nn.Module) -> nn.Module:
         """Prepare a freshly initialised plain model; returns the model to train."""
