@@ -31,14 +31,22 @@ def test_a_run_leaves_its_details_and_they_can_be_made_again_from_its_weights(re
     assert content["run"] == config.id
     (own,) = (point for point in content["sweep"] if point["own"])
     assert (own["threshold"], own["error"], own["nonzero"]) == (3.0, result["error"], result["nonzero"])
-    kept = [point["nonzero"] for point in content["sweep"]]
-    assert kept == sorted(kept)
-    assert kept[0] < kept[-1]
+    assert own["compact_weights"] == result["compact_weights"]
+    for size in ("nonzero", "compact_weights"):
+        kept = [point[size] for point in content["sweep"]]
+        assert kept == sorted(kept)
+        assert kept[0] < kept[-1]
     for each in content["noise"]:
         assert each["below"] + each["above"] + sum(each["counts"]) == each["count"]
         assert each["p"] == pytest.approx(result["rates"][each["name"]]["p"], abs=1e-5)
         assert each["p_quantiles"] == sorted(each["p_quantiles"])
     assert sum(each["count"] for each in content["calibration"]) == result["examples"]
+
+
+def test_units_that_gates_take_out_are_counted_at_every_threshold(tiny, tmp_path):
+    record = execute(tiny("vbd-gates", epochs=4, hyper={"kl_weight": 20.0}), tmp_path)
+    (own,) = (point for point in json.loads((record.folder / "details.json").read_text())["sweep"] if point["own"])
+    assert own["compact_weights"] == record.result["compact_weights"] <= own["nonzero"]
 
 
 def test_the_histogram_counts_log_alpha_where_it_is():

@@ -8,7 +8,7 @@ from vbdrop.experiments.records import DETAILS, ENVIRONMENT, METRICS, RESULT, Re
 from vbdrop.train.files import RecordError, read_json
 
 NOTHING = "nothing"
-"""Stands for a value that one of the records does not have."""
+"""Stands for a value that the second record does not have."""
 
 CLOCK = "seconds"
 """The one figure of an epoch that depends on the machine's clock."""
@@ -39,7 +39,7 @@ class Comparison:
     """What two records of a run have in common.
 
     Attributes:
-        fields: File -> how many fields were compared; a file that the first record lacks was not.
+        fields: File -> how many fields were compared: all that the first record holds.
         differences: The figures that differ; none, if the runs are the same to the bit.
         surroundings: What differs in versions, machine and threads, which may be why.
     """
@@ -55,10 +55,10 @@ class Comparison:
 
 
 def compare(recorded: Record, again: Record) -> Comparison:
-    """Compare two records of a run: result, metrics of every epoch, and details where they were kept.
+    """Compare two records of a run: result, metrics of every epoch, and details, as far as the first one has them.
 
-    The result holds a digest of every bit of the trained network. Times are left out, and so is the machine, which is
-    reported apart.
+    What a run writes down today and did not when the record was made is no difference. The result holds a digest of
+    every bit of the trained network. Times are left out, and so is the machine, which is reported apart.
 
     Args:
         recorded: The record that is checked.
@@ -126,10 +126,9 @@ def _leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:  # noqa: 
 
 
 def _differences(file: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    for name in dict.fromkeys((*before, *after)):
-        pair = before.get(name, NOTHING), after.get(name, NOTHING)
-        if pair[0] != pair[1]:
-            yield Difference(file, name, *pair)
+    for name, value in before.items():
+        if name not in after or after[name] != value:
+            yield Difference(file, name, value, after.get(name, NOTHING))
 
 
 def _short(value: object) -> str:

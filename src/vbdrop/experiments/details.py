@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vbdrop.compression import sweep
 from vbdrop.experiments.config import Config
+from vbdrop.experiments.counts import count
 from vbdrop.experiments.pictures import first_layer, masks
 from vbdrop.functional import upper_bounded
 from vbdrop.models import MODELS
@@ -114,8 +115,13 @@ def size_against_error(model: nn.Module, test: Batch) -> list[dict[str, Any]] | 
     own = next((entry.threshold for _, entry in noisy_tensors(model) if entry.threshold is not None), None)
     if own is None:
         return None
-    thresholds = [own + SWEEP_STEP * step for step in SWEEP_STEPS]
-    points = sweep(model, lambda network: evaluate(network, test).error, thresholds)
+    compact_weights = []
+
+    def error(network: nn.Module) -> float:
+        compact_weights.append(sum(layer.compact for layer in count(network)))
+        return evaluate(network, test).error
+
+    points = sweep(model, error, [own + SWEEP_STEP * step for step in SWEEP_STEPS])
     return [
         {
             "threshold": point.threshold,
@@ -123,9 +129,10 @@ def size_against_error(model: nn.Module, test: Batch) -> list[dict[str, Any]] | 
             "error": point.score,
             "weights": point.weights,
             "nonzero": point.nonzeros,
+            "compact_weights": compact,
             "bytes": point.bytes,
         }
-        for point in points
+        for point, compact in zip(points, compact_weights, strict=True)
     ]
 
 

@@ -43,7 +43,7 @@ def kernels() -> str:
     """
     if native.library() is None:
         return "none"
-    sources = sorted(Path(native.__file__).parent.glob("*.c"))
+    sources = sorted(Path(native.__file__).parent.glob("*.[ch]"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 

@@ -57,7 +57,10 @@ SESSION = {
     "seconds": Optional(NUMBER),
 }  # fmt: skip
 PICTURE = {"rows": WHOLE, "columns": WHOLE, "values": TEXT, "scale": Optional(NUMBER)}
-POINT = {"threshold": NUMBER, "own": YES_OR_NO, "error": NUMBER, "weights": WHOLE, "nonzero": WHOLE, "bytes": WHOLE}
+POINT = {
+    "threshold": NUMBER, "own": YES_OR_NO, "error": NUMBER, "weights": WHOLE, "nonzero": WHOLE, "bytes": WHOLE,
+    "compact_weights": Optional(WHOLE),
+}  # fmt: skip
 NOISE = {
     "name": TEXT, "threshold": Optional(NUMBER), "count": WHOLE, "lowest": NUMBER, "highest": NUMBER, "below": WHOLE,
     "above": WHOLE, "counts": [WHOLE], "p": NUMBER, "p_quantiles": [NUMBER],
