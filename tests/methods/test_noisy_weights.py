@@ -1,11 +1,14 @@
 """What sparse VD and VBD on weights share: the settings reach the layers, and the penalty makes them sparse."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import vbdrop
 from vbdrop.methods import SparseVD, VBDWeights
+from vbdrop.train.shrinking import check_shrinks
 from vbdrop.train.sparsity import sparsity
 
 both = pytest.mark.parametrize("kind", [SparseVD, VBDWeights])
@@ -47,3 +50,31 @@ def test_the_two_differ_in_their_prior_alone():
     assert {type(vd.noise.prior).__name__, type(vbd.noise.prior).__name__} == {"LogUniform", "Hierarchical"}
     vbd.load_state_dict(vd.state_dict())
     assert vbdrop.kl(vd).item() > vbdrop.kl(vbd).item()
+
+
+@both
+def test_a_run_ends_with_the_average_of_its_last_steps(task, kind):
+    plain, averaged = [], []
+    settings = {"kl_weight": 0.5, "refine": 0.2}
+    last = task.fit(kind(**settings), epochs=4, watch=lambda m, s: plain.append(copy.deepcopy(m.state_dict())))
+    method = kind(**settings, average=0.25)
+    model = task.fit(method, epochs=4, watch=lambda m, s: averaged.append(copy.deepcopy(m.state_dict())))
+    assert all(torch.equal(averaged[-2][key], value) for key, value in plain[-2].items()), "it disturbs the training"
+    steps = plain[-round(0.25 * len(plain)) :]
+    for name, parameter in model.named_parameters():
+        expected = plain[-1][name]
+        if not name.endswith("log_sigma2"):
+            expected = torch.stack([state[name] for state in steps]).mean(0)
+        if name.endswith("weight"):
+            (entry,) = last.get_submodule(name.removesuffix(".weight")).variational()
+            expected = torch.where(entry.dead(), plain[-1][name], expected)
+        torch.testing.assert_close(parameter, expected, rtol=1e-5, atol=1e-6)
+    finished = method.finish(copy.deepcopy(model))
+    assert finished.state_dict().keys() == task.network().state_dict().keys()
+    assert task.error(finished) < 20
+
+
+def test_averages_and_shrinking_do_not_go_together():
+    check_shrinks(VBDWeights(), 1)
+    with pytest.raises(ValueError, match="`shrink_every` must be None for VBDWeights: with these settings"):
+        check_shrinks(VBDWeights(average=0.1), 1)

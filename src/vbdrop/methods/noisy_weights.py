@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Weights
+from vbdrop.methods.averaging import add_averages_, average_, remove_averages_, use_averages_
 from vbdrop.methods.checks import check_not_negative, check_positive, check_share
 from vbdrop.methods.losses import variational_loss
+from vbdrop.methods.phases import first_step, started
 from vbdrop.methods.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
 
@@ -27,6 +29,8 @@ class NoisyWeights(Staged):
         pretrain: The first share of the run, in which the plain network trains, without noise; 0 for none.
         refine: The last share of the run, in which the KL is off, dead weights are so for good, and the survivors train
             with the noise that they have; 0 for none.
+        average: The last share of the run, over whose steps means and biases are averaged; the run ends with the
+            averages, in the place of the survivors' last values; 0 for none.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -35,7 +39,6 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
-    shrinks: ClassVar[bool] = True
     prior: ClassVar[str]
 
     kl_weight: float = 1.0
@@ -46,12 +49,25 @@ class NoisyWeights(Staged):
     rate_lr: float = 1.0
     pretrain: float = option(0.0)
     refine: float = option(0.0)
+    average: float = option(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(self, "kl_weight")
-        check_share(self, "hold", "ramp", zero=True)
+        check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr")
+
+    @property
+    def shrinks(self) -> bool:
+        """Not where weights are averaged: as units go, constants move into other weights and biases."""
+        return not self.average
+
+    def build(self, model: nn.Module) -> nn.Module:
+        """Convert the model, and give it a place for the averages."""
+        super().build(model)
+        if self.average:
+            add_averages_(model)
+        return model
 
     def convert(self, model: nn.Module) -> None:
         """Convert every layer with `vbdrop.Weights`."""
@@ -66,6 +82,15 @@ class NoisyWeights(Staged):
         hold = self.pretrain + self.hold
         return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
 
+    def after_step(self, model: nn.Module, step: Step) -> None:
+        """Change stages, and take part in the averages; after the last step, put them into the model."""
+        super().after_step(model, step)
+        if self.average and started(1 - self.average, step):
+            average_(model, 1 + step.index - first_step(1 - self.average, step))
+            if step.index + 1 == step.steps:
+                use_averages_(model)
+
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the dead weights at zero, in place."""
-        return deterministic_(model)
+        deterministic_(model)
+        return remove_averages_(model) if self.average else model

@@ -35,6 +35,11 @@ class Staged(Method):
                 f"got pretrain={self.pretrain}, refine={self.refine}."
             )
 
+    @property
+    def shrinks(self) -> bool:
+        """A dead weight or unit gets no gradient that would bring it back."""
+        return True
+
     @abstractmethod
     def convert(self, model: nn.Module) -> None:
         """Convert a freshly initialised plain model, in place."""

@@ -61,7 +61,6 @@ class VBDGates(Staged):
     title: ClassVar[str] = "VBD"
     paper: ClassVar[str] = "Liu et al. 2019, CVPR"
     family: ClassVar[Family] = "structured"
-    shrinks: ClassVar[bool] = True
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (5.0, 10.0, 20.0, 40.0)}
 
     kl_weight: float = 20.0

@@ -79,7 +79,6 @@ class Method(ABC):
         family: What it is for.
         version: Counted up when a change alters the figures.
         knobs: Hyper-parameter -> the values that a selection on validation tries.
-        shrinks: Whether units that are dead stay dead, so that they can be taken out during training.
     """
 
     name: ClassVar[str]
@@ -88,7 +87,11 @@ class Method(ABC):
     family: ClassVar[Family]
     version: ClassVar[int] = 1
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    shrinks: ClassVar[bool] = False
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether units that are dead stay dead, so that they can be taken out during training."""
+        return False
 
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters that identify a run: all of them, but for an `option` that has its default."""

@@ -36,12 +36,12 @@ def check_shrinks(method: Method, shrink_every: int | None) -> None:
         >>> check_shrinks(VBDGates(), 1)
         >>> check_shrinks(Plain(), 1)
         Traceback (most recent call last):
-        ValueError: `shrink_every` must be None for Plain: none of its units stays dead, so that it would have ...
+        ValueError: `shrink_every` must be None for Plain: with these settings none of its units can be taken ...
     """
     if shrink_every is not None and not method.shrinks:
         raise ValueError(
-            f"`shrink_every` must be None for {type(method).__name__}: none of its units stays dead, so that it would "
-            f"have no effect; got {shrink_every!r}."
+            f"`shrink_every` must be None for {type(method).__name__}: with these settings none of its units can be "
+            f"taken out during training, so that it would have no effect; got {shrink_every!r}."
         )
 
 
