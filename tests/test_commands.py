@@ -17,6 +17,7 @@ SMALL = {  # what makes a command cheap; the last of two equal options counts
     "vbdrop train": ["--data", "digits", "--epochs", "1", "--examples", "300"],
     "vbdrop bench": ["--steps", "1", "--batch", "10"],
     "vbdrop table 4 --cost": ["--quick"],
+    "vbdrop ablation --cost": ["--quick"],
 }
 
 ELSEWHERE = {  # the beginning of a command -> the test that runs it

@@ -1,5 +1,6 @@
 """Options that several verbs have."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,3 +27,28 @@ ModelArg = Annotated[
 Batch = Annotated[int, typer.Option(metavar="N", help="Examples a step.")]
 
 Threads = Annotated[int, typer.Option(metavar="N", help="Threads; the last bits of the figures depend on them.")]
+
+WORKERS = min(os.cpu_count() or 1, 4)
+
+Run = Annotated[bool, typer.Option("--run", help="Make the runs that are missing first.")]
+
+Quick = Annotated[bool, typer.Option("--quick", help="Run everything small, in minutes: to see that it works.")]
+
+Cost = Annotated[bool, typer.Option("--cost", help="Say what the missing runs would cost, and run none.")]
+
+Seeds = Annotated[
+    int | None, typer.Option(metavar="N", help="How many seeds; else as the table has it.", show_default=False)
+]
+
+Rows = Annotated[
+    list[str] | None, typer.Option("--row", metavar="KEY", help="Only this row; may be repeated.", show_default=False)
+]
+
+Workers = Annotated[int, typer.Option(metavar="N", help="Processes, each with one thread.")]
+
+Records = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of records: records, or runs/quick with --quick.", show_default=False),
+]
+
+KeepWeights = Annotated[bool, typer.Option("--keep-weights", help="Keep all trained weights.")]

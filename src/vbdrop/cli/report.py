@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vbdrop.cli.console import out, verb
-from vbdrop.cli.table import RECORDS
+from vbdrop.cli.filling import RECORDS
 from vbdrop.experiments import PROTOCOLS, Book, Table, layout
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.sheets import chosen, missing, notes
@@ -67,22 +67,28 @@ def _default(tables: bool) -> Path:
 def _tables(records: Path) -> str:
     if not records.is_dir():
         raise typer.BadParameter(f"--records must be a folder of records; there is no {records}.")
-    return render_tables([paper_table(read_table(Book(protocol, records))) for protocol in PROTOCOLS.values()])
+    return render_tables(
+        [paper_table(number, read_table(Book(protocol, records))) for number, protocol in PROTOCOLS.items()]
+    )
 
 
-def paper_table(table: Table) -> PaperTable:
+def paper_table(number: int, table: Table) -> PaperTable:
     """Lay a table out for the page.
+
+    Args:
+        number: Its number in the paper.
+        table: Its figures.
 
     Example:
         >>> from vbdrop.experiments import protocol_of
-        >>> laid_out = paper_table(read_table(Book(protocol_of(3), Path("no/such/folder"))))
+        >>> laid_out = paper_table(3, read_table(Book(protocol_of(3), Path("no/such/folder"))))
         >>> laid_out.number, laid_out.sheets[0].rows[0]
         (3, ('No dropout', 'not run', '22.01'))
     """
     selection = chosen(table)
     sheets = [*layout(table), *([selection] if selection is not None else [])]
     return PaperTable(
-        table.protocol.number,
+        number,
         table.protocol.title,
         tuple(PaperSheet(sheet.title, sheet.header, sheet.rows, sheet.ours) for sheet in sheets),
         tuple(notes(table)),

@@ -1,5 +1,6 @@
 """Experiments: runs with records, selection on validation, and the paper's tables."""
 
+from vbdrop.experiments.ablations import ABLATIONS, ablations
 from vbdrop.experiments.cells import Book, Cell, checksums
 from vbdrop.experiments.comparison import Comparison, compare
 from vbdrop.experiments.config import Config, make_method, resolve
@@ -15,6 +16,7 @@ from vbdrop.experiments.tables import Figures, Stat, Table, TableCell, table
 from vbdrop.experiments.weights import trained_model
 
 __all__ = [
+    "ABLATIONS",
     "PROTOCOLS",
     "PUBLISHED",
     "Book",
@@ -35,6 +37,7 @@ __all__ = [
     "Table",
     "TableCell",
     "Watcher",
+    "ablations",
     "all_records",
     "checksums",
     "choose",

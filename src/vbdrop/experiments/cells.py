@@ -25,8 +25,8 @@ class Cell:
         reference: The runs of the plain network that the choice depends on; empty where it depends on none.
         decided: Whether all runs have ended on which the choice depends.
         chosen: Which trial was chosen; None if it is not decided yet, or if every trial diverged.
-        finals: The runs on all of the training data, a seed each: with what was chosen or, as long as nothing is, with
-            the method's defaults; empty if every trial diverged.
+        finals: The runs that count, a seed each: on all of the training data, unless the table is about validation;
+            with what was chosen or, as long as nothing is, with the method's defaults; empty if every trial diverged.
         results: What those of them that have ended gave.
         trial_results: What the trials gave; None for one that has not ended.
     """
@@ -130,7 +130,8 @@ class Book:
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
             if not cell.decided:
-                runs |= {f"{cell.row.key}/{config.id}": config for config in cell.finals}
+                finals = [config for config in cell.finals if config.id not in runs]
+                runs |= {f"{cell.row.key}/{config.id}": config for config in finals}
         return list(runs.values())
 
     def result(self, config: Config) -> Mapping[str, Any] | None:
@@ -154,7 +155,8 @@ class Book:
         return [self._config(plain, column, trial=True)]
 
     def _finals(self, method: Method, column: Column) -> list[Config]:
-        return [self._config(method, column, trial=False, seed=seed) for seed in range(column.seeds)]
+        trial = self.protocol.on_validation
+        return [self._config(method, column, trial=trial, seed=seed) for seed in range(column.seeds)]
 
     def _config(self, method: Method, column: Column, *, trial: bool, seed: int | None = None) -> Config:
         return resolve(

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from vbdrop.train import Budget
 
-Kind: TypeAlias = Literal["error", "weights", "neurons"]
-"""What a table is about: the error alone, or the error and the weights or neurons that are left."""
+Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
+"""What a table is about: the error alone, the error and the weights or neurons that are left, or a changed setting."""
 
 TRIALS = 4
 """How many settings of a method are tried on the validation split, at most: the same for every method."""
@@ -68,6 +68,8 @@ class Row:
             validation error is at most so many points above the plain network's, and if there is none, the one with
             the lowest error.
         ours: Whether it is the paper's own method.
+        base: The key of the row of which it changes a setting; None in the paper's tables.
+        question: What the change is to show; empty in the paper's tables.
     """
 
     key: str
@@ -76,6 +78,8 @@ class Row:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     margin: float | None = None
     ours: bool = False
+    base: str | None = None
+    question: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,22 +87,34 @@ class Protocol:
     """A table.
 
     Attributes:
-        number: Its number in the paper.
+        number: Its number in the paper; None for one of our own.
         title: What it shows.
         kind: What it is about.
         columns: Its networks.
         rows: Its methods.
         trials: How many settings of a method are tried at most.
         quick: Whether it is the small version, whose figures mean nothing.
+        on_validation: Whether its figures are of the validation split, so that the test data play no part in them.
     """
 
-    number: int
+    number: int | None
     title: str
     kind: Kind
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     trials: int = TRIALS
     quick: bool = False
+    on_validation: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return "Ablations" if self.number is None else f"Table {self.number}"
+
+    @property
+    def command(self) -> str:
+        """The command that prints it."""
+        return "vbdrop ablation" if self.number is None else f"vbdrop table {self.number}"
 
     def column(self, key: str) -> Column:
         """Return a column.
@@ -106,7 +122,7 @@ class Protocol:
         Raises:
             ValueError: There is none of this name.
         """
-        return _named("column", self.columns, key, self.number)
+        return _named("column", self.columns, key, self.name)
 
     def row(self, key: str) -> Row:
         """Return a row.
@@ -114,13 +130,26 @@ class Protocol:
         Raises:
             ValueError: There is none of this name.
         """
-        return _named("row", self.rows, key, self.number)
+        return _named("row", self.rows, key, self.name)
 
     def with_seeds(self, seeds: int) -> "Protocol":
         """Return the same table with another number of seeds in every column."""
         if seeds < 1:
             raise ValueError(f"`seeds` must be a number of runs, an int >= 1; got {seeds!r}.")
         return replace(self, columns=tuple(replace(column, seeds=seeds) for column in self.columns))
+
+    def small(self) -> "Protocol":
+        """Return a small version, for a look at whether everything works.
+
+        It has every row and column, on 2,000 of the embedded digits, for four epochs (two for convolutions), with two
+        trials and one seed.
+        """
+        columns = []
+        for column in self.columns:
+            epochs = 2 if column.model in ("lenet-5", "kingma-cnn") else 4
+            budget = replace(column.budget, epochs=epochs, evaluate_every=epochs)
+            columns.append(replace(column, data="digits", seeds=1, n_valid=500, n_train=2_000, budget=budget))
+        return replace(self, columns=tuple(columns), trials=min(self.trials, 2), quick=True)
 
     @property
     def reference(self) -> Row:
@@ -131,12 +160,12 @@ class Protocol:
 _Entry = TypeVar("_Entry", Column, Row)
 
 
-def _named(what: str, entries: tuple[_Entry, ...], key: str, number: int) -> _Entry:
+def _named(what: str, entries: tuple[_Entry, ...], key: str, table: str) -> _Entry:
     for entry in entries:
         if entry.key == key:
             return entry
     known = ", ".join(entry.key for entry in entries)
-    raise ValueError(f"`{what}` of Table {number} must be one of {known}; got {key!r}.")
+    raise ValueError(f"`{what}` of {table} must be one of {known}; got {key!r}.")
 
 
 def _regularisers(*keys: str) -> tuple[Row, ...]:
@@ -216,7 +245,8 @@ _TABLE_3 = Protocol(
     rows=_regularisers("none", "bernoulli", "gaussian-noise", "concrete", "sadd", "vadd", "vd", "vbd"),
 )
 
-_LENET_300_100 = Column("lenet-300-100", "LeNet-300-100", "lenet-300-100", "mnist", _LENET, seeds=3)
+LENET_300_100 = Column("lenet-300-100", "LeNet-300-100", "lenet-300-100", "mnist", _LENET, seeds=3)
+"""The network of most figures on compression."""
 _LENET_500_300 = Column("lenet-500-300", "LeNet-500-300", "lenet-500-300", "mnist", _LENET, seeds=3)
 _LENET_5_CAFFE = Column("lenet-5", "LeNet-5-Caffe", "lenet-5", "mnist", _LENET_5)
 
@@ -224,7 +254,7 @@ _TABLE_4 = Protocol(
     number=4,
     title="Compressing weights on MNIST",
     kind="weights",
-    columns=(_LENET_300_100, replace(_LENET_5_CAFFE, select_on="lenet-300-100")),
+    columns=(LENET_300_100, replace(_LENET_5_CAFFE, select_on="lenet-300-100")),
     rows=(
         Row("original", "Original", "plain"),
         Row("pruning", "Pruning (Han)", "magnitude-pruning", margin=MARGIN),
@@ -255,7 +285,7 @@ _TABLE_5 = Protocol(
 )
 
 PROTOCOLS: Mapping[int, Protocol] = MappingProxyType(
-    {table.number: table for table in (_TABLE_1, _TABLE_2, _TABLE_3, _TABLE_4, _TABLE_5)}
+    dict(enumerate((_TABLE_1, _TABLE_2, _TABLE_3, _TABLE_4, _TABLE_5), start=1))
 )
 """Table -> its protocol."""
 
@@ -265,8 +295,7 @@ def protocol_of(number: int, *, quick: bool = False) -> Protocol:
 
     Args:
         number: 1 to 5.
-        quick: A small version of it, for a look at whether everything works: every row and column, on 2,000 of the
-            embedded digits, for four epochs (two for convolutions), with two trials and one seed.
+        quick: Its small version, :meth:`Protocol.small`.
 
     Raises:
         ValueError: The paper has no such table.
@@ -277,12 +306,4 @@ def protocol_of(number: int, *, quick: bool = False) -> Protocol:
     """
     if number not in PROTOCOLS:
         raise ValueError(f"`number` must be that of a table of the paper, 1 to {len(PROTOCOLS)}; got {number!r}.")
-    table = PROTOCOLS[number]
-    if not quick:
-        return table
-    columns = []
-    for column in table.columns:
-        epochs = 2 if column.model in ("lenet-5", "kingma-cnn") else 4
-        budget = replace(column.budget, epochs=epochs, evaluate_every=epochs)
-        columns.append(replace(column, data="digits", seeds=1, n_valid=500, n_train=2_000, budget=budget))
-    return replace(table, columns=tuple(columns), trials=2, quick=True)
+    return PROTOCOLS[number].small() if quick else PROTOCOLS[number]

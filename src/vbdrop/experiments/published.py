@@ -131,11 +131,11 @@ PUBLISHED: Mapping[int, Cells] = MappingProxyType({1: _TABLE_1, 2: _TABLE_2, 3: 
 """Table -> row -> column -> figures."""
 
 
-def published_in(table: int, row: str, column: str) -> Published | None:
-    """Return what the paper prints in a cell; None where it has no such cell.
+def published_in(table: int | None, row: str, column: str) -> Published | None:
+    """Return what the paper prints in a cell; None where it has no such cell, and for a table that is not the paper's.
 
     Example:
         >>> published_in(1, "vbd", "340").error
         1.53
     """
-    return PUBLISHED[table].get(row, {}).get(column)
+    return None if table is None else PUBLISHED[table].get(row, {}).get(column)

@@ -1,9 +1,10 @@
 """A table as people read it: rows of text, with the protocol above and what is missing below."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from vbdrop.experiments.protocol import Column
 from vbdrop.experiments.tables import Stat, Table, TableCell
@@ -32,7 +33,7 @@ class Sheet:
 
 
 def layout(table: Table) -> list[Sheet]:
-    """Lay a table out: errors side by side, or a sheet a network.
+    """Lay a table out: errors side by side, or a sheet a network, beside the paper's figures or those of a base.
 
     Example:
         >>> from pathlib import Path
@@ -44,6 +45,8 @@ def layout(table: Table) -> list[Sheet]:
     """
     if table.protocol.kind == "error":
         return [_errors(table)]
+    if table.protocol.kind == "ablation":
+        return [_changes(table, column) for column in _columns(table)]
     return [_compression(table, column) for column in _columns(table)]
 
 
@@ -51,13 +54,10 @@ def chosen(table: Table) -> Sheet | None:
     """Lay out what was chosen on validation; None if nothing was yet."""
     rows, ours = [], []
     for cell in table.cells:
-        if cell.choice is None or cell.column.select_on is not None:
+        if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
-        setting = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-                            for name, value in cell.choice.items())  # fmt: skip
-        rows.append(
-            (cell.row.title, cell.column.title, setting or NONE, f"{cell.validation_error:.2f}", str(cell.trials))
-        )
+        setting = _settings(cell.choice)
+        rows.append((cell.row.title, cell.column.title, setting, f"{cell.validation_error:.2f}", str(cell.trials)))
         ours.append(cell.row.ours)
     if not rows:
         return None
@@ -71,17 +71,23 @@ def notes(table: Table) -> list[str]:
     said = []
     if protocol.quick:
         said.append("Quick: a few epochs on 2,000 of the embedded digits. The figures only show that everything runs.")
-    said.append(
-        "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on all "
-        f"training data with the setting that the validation split chose among {protocol.trials} at most."
-    )
+    if protocol.on_validation:
+        said.append(
+            "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
+            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent."
+        )
+    else:
+        said.append(
+            "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on "
+            f"all training data with the setting that the validation split chose among {protocol.trials} at most."
+        )
     for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
         columns = list(same)
         budget, column = columns[0].budget, columns[0]
         said.append(
             f"{', '.join(column.title for column in columns)}: {column.data}, {budget.epochs} epochs, "
             f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), "
-            f"{column.n_valid:,} held out for choosing."
+            f"{column.n_valid:,} held out for {'validation' if protocol.on_validation else 'choosing'}."
         )
     for column in _columns(table):
         if column.select_on is not None and protocol.kind != "error":
@@ -90,6 +96,11 @@ def notes(table: Table) -> list[str]:
         said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
     said += [f"Made on {machine}." for machine in table.made_on]
     return said
+
+
+def questions(table: Table) -> list[tuple[str, str]]:
+    """Return the titles of the rows that ask something, and what they ask."""
+    return [(row.title, row.question) for (cell, *_) in _rows(table) if (row := cell.row).question]
 
 
 def missing(table: Table) -> list[str]:
@@ -111,15 +122,16 @@ def markdown(table: Table) -> str:
         >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
         | No dropout | not run | 22.01 |
     """
-    number, title = table.protocol.number, table.protocol.title
     every = [*layout(table), *([selection] if (selection := chosen(table)) else [])]
-    parts = [f"# Table {number}: {title}"]
+    parts = [f"# {table.protocol.name}: {table.protocol.title}"]
     for index, sheet in enumerate(every):
         lines = ["| " + " | ".join(sheet.header) + " |", "|" + "---|" * len(sheet.header)]
         for row, ours in zip(sheet.rows, sheet.ours, strict=True):
             lines.append("| " + " | ".join((f"**{row[0]}**", *row[1:]) if ours else row) + " |")
         heading = f"## {sheet.title}\n\n" if index or table.protocol.kind != "error" else ""
         parts.append(heading + "\n".join(lines))
+    if asked := questions(table):
+        parts.append("\n".join(f"- *{title}*: {question}" for title, question in asked))
     # a star alone would begin a list
     parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))
     if commands := missing(table):
@@ -169,6 +181,34 @@ def _compression(table: Table, column: Column) -> Sheet:
         rows.append(tuple(row))
         ours.append(cell.row.ours)
     return Sheet(column.title, header, tuple(rows), tuple(ours))
+
+
+def _changes(table: Table, column: Column) -> Sheet:
+    """What was changed against the base, what came out, and how far from the base that is."""
+    header = ("Change", "settings", "error %", "to base", "fewer weights", "to base", "n")
+    cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
+    rows = []
+    for cell in cells.values():
+        base = table.protocol.row(cell.row.base) if cell.row.base else None
+        changed = {name: value for name, value in cell.row.fixed.items() if base and base.fixed.get(name) != value}
+        ratio = n = more = fewer = NONE
+        if cell.ours is not None:
+            ratio, n = _times(cell.ours.ratio), str(cell.ours.error.n)
+            figures = cells[base.key].ours if base and base.key in cells else None
+            if figures is not None:
+                more = f"{cell.ours.error.mean - figures.error.mean:+.2f}"
+                fewer = _percent_more(cell.ours.ratio.mean, figures.ratio.mean)
+        rows.append((cell.row.title, _settings(changed), _error(cell), more, ratio, fewer, n))
+    return Sheet(column.title, header, tuple(rows), tuple(cell.row.ours for cell in cells.values()))
+
+
+def _percent_more(ratio: float, base: float) -> str:
+    return f"{100 * (ratio / base - 1):+.0f} %" if math.isfinite(ratio) and math.isfinite(base) else NONE
+
+
+def _settings(hyper: Mapping[str, Any]) -> str:
+    said = (f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}" for name, value in hyper.items())
+    return ", ".join(said) or NONE
 
 
 def _error(cell: TableCell, *, with_n: bool = False) -> str:

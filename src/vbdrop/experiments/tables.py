@@ -99,7 +99,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, with our figures.
+    """A table of the paper, or of our own, with our figures.
 
     Attributes:
         protocol: What was run.
@@ -156,18 +156,20 @@ def _cell(book: Book, cell: Cell) -> TableCell:
     hopeless = cell.decided and cell.chosen is None
     diverged = 1 if hopeless else len(cell.results) - len(finished)
     complete = cell.decided and len(cell.results) == len(cell.finals)
-    number, quick = book.protocol.number, " --quick" if book.protocol.quick else " --run"
+    command = f"{book.protocol.command} {'--quick' if book.protocol.quick else '--run'} --row {cell.row.key}"
+    if book.protocol.number is not None:
+        command += f" --column {cell.column.key}"
     return TableCell(
         row=cell.row,
         column=cell.column,
         ours=_figures(finished) if finished else None,
-        paper=published_in(number, cell.row.key, cell.column.key),
+        paper=published_in(book.protocol.number, cell.row.key, cell.column.key),
         diverged=diverged,
         choice=_knobs(cell),
         validation_error=cell.validation["error"] if cell.validation else None,
         trials=len(cell.trials),
         runs=tuple(config.name for config in cell.finals if record_of(config, book.records).finished),
-        command=None if complete else f"vbdrop table {number}{quick} --row {cell.row.key} --column {cell.column.key}",
+        command=None if complete else command,
     )
 
 
@@ -222,6 +224,8 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "row": cell.row.key,
         "title": cell.row.title,
         "method": cell.row.method,
+        "fixed": dict(cell.row.fixed),
+        "base": cell.row.base,
         "column": cell.column.key,
         "ours": None if cell.ours is None else _finite(asdict(cell.ours)),
         "paper": None if cell.paper is None else asdict(cell.paper),

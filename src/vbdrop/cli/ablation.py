@@ -1,0 +1,59 @@
+"""``vbdrop ablation``: VBD with one thing changed, on validation data."""
+
+from vbdrop.cli.console import verb
+from vbdrop.cli.filling import Asked, answer
+from vbdrop.cli.options import (
+    WORKERS,
+    AsJson,
+    Cost,
+    DataDir,
+    KeepWeights,
+    Quick,
+    Records,
+    Rows,
+    Run,
+    Seeds,
+    Workers,
+)
+from vbdrop.experiments import ABLATIONS, ablations
+
+app = verb()
+
+EXAMPLES = f"""\b
+vbdrop ablation                            what has been recorded
+vbdrop ablation --run --row base --row refine --seeds 1
+
+The rows: {", ".join(ABLATIONS)}.
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def ablation(
+    run: Run = False,
+    quick: Quick = False,
+    cost: Cost = False,
+    seeds: Seeds = None,
+    row: Rows = None,
+    workers: Workers = WORKERS,
+    records: Records = None,
+    data_dir: DataDir = None,
+    keep_weights: KeepWeights = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what changing one thing of VBD on weights does, beside the base; run what is missing.
+
+    Everything is judged on held-out training data, after the last epoch, so that the test data stay unseen while it is
+    decided what to keep.
+    """
+    asked = Asked(
+        run=run,
+        cost=cost,
+        seeds=seeds,
+        rows=row or [],
+        workers=workers,
+        records=records,
+        data_dir=data_dir,
+        keep_weights=keep_weights,
+        as_json=as_json,
+    )
+    answer(ablations(quick=quick), asked)

@@ -1,0 +1,104 @@
+"""Ablations: VBD on weights with one thing changed, so that it can be seen what each is worth.
+
+They are judged on the validation split, since what helps there is kept: the test data play no part. The network and the
+budget are those of Table 4. Each row writes out the settings of the base, so that its meaning stays when a default of
+the method changes. What helps VBD is tried with sparse VD as well: the baseline gets the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from vbdrop.experiments.protocol import LENET_300_100, Protocol, Row
+
+EPOCHS = 100
+"""Of each run: those of Table 4. The table prints its own."""
+
+BASE: Mapping[str, Any] = MappingProxyType(
+    {"kl_weight": 1.0, "threshold": 3.0, "log_sigma2": -10.0, "hold": 0.025, "ramp": 0.075, "rate_lr": 1.0}
+)
+"""The recipe of sparse VD."""
+
+TWINS = ("refine", "pressure-refine")
+"""The changes that are tried with sparse VD too: those that help VBD."""
+
+
+def _change(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa: ANN401 -- hyper-parameters
+    return Row(key, title, "vbd-weights", {**BASE, **changed}, ours=True, base="base", question=question)
+
+
+_VBD = (
+    Row("base", "VBD", "vbd-weights", BASE, ours=True),
+    _change(
+        "rate-lr-3",
+        "Faster variances",
+        "The gradient of log_sigma2 is small beside that of the weights. Does a learning rate of its own help?",
+        rate_lr=3.0,
+    ),
+    _change("rate-lr-10", "Much faster variances", "And a still larger one?", rate_lr=10.0),
+    _change(
+        "late-kl",
+        "Late KL",
+        "Does it help to learn the digits first, and to raise the KL from a quarter to half of the run?",
+        hold=0.25,
+        ramp=0.25,
+    ),
+    _change("pretrain", "From a trained network", "Does it help to start from a plain network?", pretrain=0.3),
+    _change(
+        "refine",
+        "Survivors refined",
+        "Does it help to train the survivors on with their noise and without the KL, the dead being dead for good?",
+        refine=0.3,
+    ),
+    _change("pressure", "More pressure", "What does twice the KL cost, and what does it save?", kl_weight=2.0),
+    _change(
+        "pressure-refine",
+        "More pressure, then refined",
+        "Does refining win back what twice the KL costs?",
+        kl_weight=2.0,
+        refine=0.3,
+    ),
+)
+
+
+def _twin(row: Row) -> Row:
+    """The same change of sparse VD."""
+    title = f"Sparse VD: {row.title[0].lower()}{row.title[1:]}"
+    return replace(row, key=f"vd-{row.key}", title=title, method="sparse-vd", ours=False, base="vd", question="")
+
+
+ABLATIONS: Mapping[str, Row] = MappingProxyType(
+    {
+        row.key: row
+        for row in (
+            *_VBD,
+            Row("vd", "Sparse VD", "sparse-vd", BASE),
+            *(_twin(row) for row in _VBD if row.key in TWINS),
+        )
+    }
+)
+"""Key -> the row, in the order of the table."""
+
+
+def ablations(*, quick: bool = False) -> Protocol:
+    """Return the protocol of the ablations.
+
+    Args:
+        quick: Its small version, :meth:`vbdrop.experiments.Protocol.small`.
+
+    Example:
+        >>> ablations().row("late-kl").base
+        'base'
+    """
+    column = replace(LENET_300_100, budget=replace(LENET_300_100.budget, epochs=EPOCHS))
+    protocol = Protocol(
+        number=None,
+        title="VBD on weights with one thing changed, on validation data",
+        kind="ablation",
+        columns=(column,),
+        rows=tuple(ABLATIONS.values()),
+        trials=1,
+        on_validation=True,
+    )
+    return protocol.small() if quick else protocol

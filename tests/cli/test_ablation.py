@@ -1,0 +1,30 @@
+"""``vbdrop ablation``."""
+
+from vbdrop.experiments import ABLATIONS
+
+
+def test_without_records_it_lists_what_is_asked_and_how_to_run_it(vbdrop, tmp_path):
+    result = vbdrop("ablation", "--records", tmp_path / "none")
+    assert result.code == 0
+    assert result.out.startswith("Ablations: ")
+    assert all(row.title in result.out for row in ABLATIONS.values())
+    assert ABLATIONS["pretrain"].question in result.out
+    assert "  vbdrop ablation --run\n" in result.out
+
+
+def test_a_row_is_run_beside_its_base(vbdrop, tmp_path):
+    part = ("ablation", "--quick", "--row", "base", "--row", "late-kl", "--records", tmp_path, "--workers", 1)
+    (costs,) = vbdrop(*part, "--cost", "--json").json
+    assert costs["runs"] == 2
+    result = vbdrop(*part)
+    assert result.code == 0
+    assert result.err.startswith("2 runs to make: about ")
+    base, late = vbdrop(*part, "--json").json["cells"]
+    difference = late["ours"]["error"]["mean"] - base["ours"]["error"]["mean"]
+    assert f" {difference:+.2f} " in result.out
+    assert (late["base"], late["fixed"]["hold"], late["command"]) == ("base", 0.25, None)
+
+
+def test_mistakes(vbdrop):
+    assert "`row` of Ablations must be one of base" in vbdrop("ablation", "--row", "magic").err
+    assert "`seeds` must be" in vbdrop("ablation", "--seeds", "0").err

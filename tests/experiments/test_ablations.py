@@ -1,0 +1,81 @@
+"""The ablations: one change each, judged on validation data."""
+
+import pytest
+
+from vbdrop.experiments import ABLATIONS, Book, ablations, layout, markdown, protocol_of, settings, table
+from vbdrop.experiments.ablations import BASE, TWINS
+from vbdrop.experiments.sheets import chosen, missing, notes
+
+COLUMN = "lenet-300-100"
+
+
+@pytest.fixture
+def book(tmp_path, write_record):
+    """Base and one change with two seeds each, another with one."""
+    book = Book(ablations().with_seeds(2), tmp_path, {"mnist": "ab"})
+    for key, errors, ratio in (("base", (1.8, 2.0), 80.0), ("late-kl", (1.7, 1.8), 100.0), ("rate-lr-3", (2.5,), None)):
+        for config, error in zip(book.cell(key, COLUMN).finals, errors, strict=False):
+            write_record(config, error=error, ratio=ratio)
+    return book
+
+
+@pytest.mark.parametrize("key", ABLATIONS)
+def test_a_row_is_one_setting_and_changes_its_base(key):
+    row = ABLATIONS[key]
+    (method,) = settings(row, ablations().trials)
+    assert {name: getattr(method, name) for name in row.fixed} == row.fixed
+    if row.base is None:
+        assert row.fixed == BASE
+        return
+    base = ABLATIONS[row.base]
+    assert (base.base, base.method) == (None, row.method)
+    assert row.fixed != base.fixed
+    assert row.question or row.key.removeprefix("vd-") in TWINS
+
+
+def test_the_base_is_the_setting_that_table_4_tries_so_that_the_run_is_shared(tmp_path):
+    base = Book(ablations(), tmp_path, {"mnist": "ab"}).cell("base", COLUMN)
+    tried = Book(protocol_of(4), tmp_path, {"mnist": "ab"}).cell("vbd", COLUMN).trials
+    assert base.finals[0] in tried
+    assert [config.n_valid for config in base.finals] == [5000, 5000, 5000]
+    assert [config.budget.seed for config in base.finals] == [0, 1, 2]
+
+
+def test_a_baseline_gets_what_its_rival_gets():
+    for key in TWINS:
+        assert ABLATIONS[f"vd-{key}"].fixed == ABLATIONS[key].fixed
+        assert ABLATIONS[f"vd-{key}"].method == "sparse-vd"
+
+
+def test_the_sheet_says_how_far_from_the_base_a_change_is(book):
+    (sheet,) = layout(table(book))
+    rows = {row[0]: row[1:] for row in sheet.rows}
+    assert rows["VBD"] == ("–", "1.90 ± 0.14", "–", "80 ± 0x", "–", "2")
+    assert rows["Late KL"] == ("hold = 0.25, ramp = 0.25", "1.75 ± 0.07", "-0.15", "100 ± 0x", "+25 %", "2")
+    assert rows["Faster variances"] == ("rate_lr = 3", "2.50", "+0.60", "∞", "–", "1")
+    assert rows["Sparse VD"] == ("–", "not run", "–", "–", "–", "–")
+
+
+def test_a_row_without_its_base_has_no_difference(book):
+    (sheet,) = layout(table(book, rows=["late-kl"]))
+    assert sheet.rows[0][3] == "–"
+
+
+def test_nothing_is_chosen_and_every_run_is_made_once(book):
+    whole = table(book)
+    assert chosen(whole) is None
+    assert "validation split" in notes(whole)[0]
+    assert not any("*" in note for note in notes(whole))
+    expected = book.expected(rows=["base", "late-kl", "rate-lr-3", "vd"])
+    assert [(run.method, run.budget.seed) for run in expected] == [
+        ("sparse-vd", 0), ("vbd-weights", 1), ("sparse-vd", 1),
+    ]  # fmt: skip
+    assert "vbdrop ablation --run --row vd" in missing(whole)
+    assert missing(table(Book(ablations(), book.records / "none"))) == ["vbdrop ablation --run"]
+
+
+def test_markdown_has_the_questions(book):
+    text = markdown(table(book))
+    assert text.startswith("# Ablations: ")
+    assert f"- *Late KL*: {ABLATIONS['late-kl'].question}" in text
+    assert table(book).as_dict()["cells"][0]["fixed"] == BASE
