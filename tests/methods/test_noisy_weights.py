@@ -8,8 +8,9 @@ from torch import nn
 
 import vbdrop
 from vbdrop.methods import SparseVD, VBDWeights
+from vbdrop.models import LeNet5
 from vbdrop.train.shrinking import check_shrinks
-from vbdrop.train.sparsity import sparsity
+from vbdrop.train.sparsity import sparsity, weight_layers
 
 both = pytest.mark.parametrize("kind", [SparseVD, VBDWeights])
 
@@ -78,3 +79,17 @@ def test_averages_and_shrinking_do_not_go_together():
     check_shrinks(VBDWeights(), 1)
     with pytest.raises(ValueError, match="`shrink_every` must be None for VBDWeights: with these settings"):
         check_shrinks(VBDWeights(average=0.1), 1)
+
+
+@both
+def test_the_initial_weights_are_scaled_before_their_variances_start(kind):
+    plain = LeNet5()
+    model = kind(initial_scale=0.01).build(copy.deepcopy(plain))
+    for name, layer in weight_layers(model):
+        before = plain.get_submodule(name)
+        assert torch.equal(layer.weight, 0.01 * before.weight)
+        assert torch.equal(layer.bias, before.bias)
+        (entry,) = layer.variational()
+        assert not entry.dead().any()
+    with pytest.raises(ValueError, match=r"`initial_scale` of .* must be above 0; got 0"):
+        kind(initial_scale=0)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
@@ -13,6 +14,7 @@ from vbdrop.methods.losses import variational_loss
 from vbdrop.methods.phases import first_step, started
 from vbdrop.methods.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
+from vbdrop.train.sparsity import weight_layers
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class NoisyWeights(Staged):
             with the noise that they have; 0 for none.
         average: The last share of the run, over whose steps means and biases are averaged; the run ends with the
             averages, in the place of the survivors' last values; 0 for none.
+        initial_scale: A factor on torch's initial weights; the biases stay.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -50,12 +53,13 @@ class NoisyWeights(Staged):
     pretrain: float = option(0.0)
     refine: float = option(0.0)
     average: float = option(0.0)
+    initial_scale: float = option(1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(self, "kl_weight")
         check_share(self, "hold", "ramp", "average", zero=True)
-        check_positive(self, "rate_lr")
+        check_positive(self, "rate_lr", "initial_scale")
 
     @property
     def shrinks(self) -> bool:
@@ -71,6 +75,8 @@ class NoisyWeights(Staged):
 
     def convert(self, model: nn.Module) -> None:
         """Convert every layer with `vbdrop.Weights`."""
+        if self.initial_scale != 1:
+            _scale_(model, self.initial_scale)
         convert_(model, Weights(self.prior, self.threshold, self.log_sigma2))
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
@@ -94,3 +100,10 @@ class NoisyWeights(Staged):
         """The mean network with the dead weights at zero, in place."""
         deterministic_(model)
         return remove_averages_(model) if self.average else model
+
+
+@torch.no_grad()
+def _scale_(model: nn.Module, factor: float) -> None:
+    """Multiply the weights of every linear and convolutional layer."""
+    for _, layer in weight_layers(model):
+        layer.weight.mul_(factor)
