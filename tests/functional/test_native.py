@@ -136,6 +136,9 @@ def test_other_tensors_are_left_to_torch():
     assert not native.usable(plain, plain.double())
     assert not native.usable(torch.ones(4, 4).T[1:])
     assert not native.usable(plain, torch.ones(1))
+    image, last = torch.ones(2, 3, 4, 4), torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert native.usable(last, last)
+    assert not native.usable(image, last)
     with FakeTensorMode():
         assert not native.usable(torch.ones(4))
 

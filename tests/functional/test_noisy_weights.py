@@ -1,8 +1,16 @@
 import pytest
 import torch
 
-from vbdrop.functional import MatrixProduct, noisy_product, noisy_weights, noisy_weights_reference
-from vbdrop.priors import log_alpha_of
+from vbdrop.functional import (
+    Convolution,
+    JoinedKL,
+    MatrixProduct,
+    kl_sum,
+    noisy_product,
+    noisy_weights,
+    noisy_weights_reference,
+)
+from vbdrop.priors import Hierarchical, log_alpha_of
 
 THRESHOLDS = [None, 0.0]  # with the arguments of the cases, a good third of the weights is beyond 0
 
@@ -111,3 +119,22 @@ def test_a_layer_that_starts_at_zero_gets_a_gradient(function, dtype):
     out = function(torch.ones(2, 4, dtype=dtype), theta, log_sigma2, None, MatrixProduct(), 3.0)
     out.sum().backward()
     assert torch.equal(theta.grad, torch.full_like(theta, 2.0))
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_images_in_either_order_of_memory_give_the_same():
+    torch.manual_seed(0)
+    product = Convolution((1, 1), (1, 1), (1, 1), output_padding=(0, 0))
+    x, theta, noise = torch.randn(3, 4, 6, 6), torch.randn(5, 4, 3, 3), torch.randn(3, 5, 6, 6)
+    log_sigma2 = torch.empty(5, 4, 3, 3).uniform_(-12, 4)
+    results = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        leaves = [t.to(memory_format=order).detach().requires_grad_() for t in (x, theta, log_sigma2)]
+        joined = JoinedKL()
+        out = noisy_weights(*leaves, None, product, 0.0, noise.to(memory_format=order), joined)
+        kl = joined.take(*leaves[1:])
+        kl = kl_sum(*leaves[1:], Hierarchical()) if kl is None else kl
+        results.append([out.detach(), kl.detach(), *torch.autograd.grad(out.square().sum() + kl, leaves)])
+        assert out.is_contiguous(memory_format=order)
+    for usual, last in zip(*results, strict=True):
+        torch.testing.assert_close(usual, last, rtol=1e-5, atol=1e-5 * usual.abs().max().item())

@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 
 from vbdrop.functional import native
-from vbdrop.priors import Hierarchical, Prior
+from vbdrop.priors import Hierarchical, LogUniform, Prior
+
+_COMPILED = {
+    Hierarchical: (native.hierarchical_kl, native.hierarchical_kl_gradients),
+    LogUniform: (native.log_uniform_kl, native.log_uniform_kl_gradients),
+}
+"""Prior -> its sum and gradients in compiled code."""
 
 
 class _KLSum(torch.autograd.Function):
@@ -15,10 +21,11 @@ class _KLSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, theta: Tensor, log_sigma2: Tensor, prior: Prior) -> Tensor:  # noqa: ANN401
         ctx.prior = prior
-        ctx.is_native = type(prior) is Hierarchical and native.usable(theta, log_sigma2)
-        if ctx.is_native:
+        ctx.compiled = _COMPILED.get(type(prior)) if native.usable(theta, log_sigma2) else None
+        if ctx.compiled is not None:
             ctx.save_for_backward(theta, log_sigma2)
-            return native.hierarchical_kl(theta, log_sigma2)
+            compiled: Tensor = ctx.compiled[0](theta, log_sigma2)
+            return compiled
         sigma2 = log_sigma2.exp()
         ctx.save_for_backward(theta, log_sigma2, sigma2)
         return prior.kl_sum(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
@@ -31,8 +38,8 @@ class _KLSum(torch.autograd.Function):
             wanted = [leaf for leaf in (theta, log_sigma2) if leaf.requires_grad]
             found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True))
             return *(next(found) if leaf.requires_grad else None for leaf in (theta, log_sigma2)), None
-        if ctx.is_native:
-            return *native.hierarchical_kl_gradients(theta, log_sigma2, grad.item()), None
+        if ctx.compiled is not None:
+            return *ctx.compiled[1](theta, log_sigma2, grad.item()), None
         (sigma2,) = rest
         by_theta, by_log_sigma2 = ctx.prior.kl_gradients(theta.to(log_sigma2.dtype), log_sigma2, sigma2)
         return by_theta.mul_(grad).to(theta.dtype), by_log_sigma2.mul_(grad), None

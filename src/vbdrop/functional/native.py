@@ -1,4 +1,4 @@
-"""The compiled kernels of `kernels.c`: built once a machine where there is a C compiler, and otherwise not used.
+"""The compiled kernels: the C files of this folder, built once a machine where there is a compiler, else not used.
 
 Each takes float32 tensors on the CPU. What they compute is what the PyTorch code beside each call computes; with
 ``VBDROP_NATIVE=0`` in the environment, or without a compiler, that code runs instead.
@@ -19,7 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = sorted(Path(__file__).parent.glob("*.c"))
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 FLAGS = (
     "-O3",
     "-march=native",
@@ -35,7 +36,13 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_normal": ([POINTER, SEED, SIZE, COUNT], None),
     "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, COUNT, SEED, SIZE, COUNT], None),
     "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
-    "vbdrop_posterior_backward": ([POINTER, POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
+    "vbdrop_posterior_backward": ([POINTER, POINTER, FLOAT, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
+    "vbdrop_masked_mean": ([POINTER, POINTER, FLOAT, POINTER, SIZE, COUNT], None),
+    "vbdrop_linear": (
+        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 6, *[SIZE] * 3, COUNT],
+        ctypes.c_double,
+    ),
+    "vbdrop_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, *[POINTER] * 7, *[SIZE] * 3, COUNT], None),
     "vbdrop_gate": (
         [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
         ctypes.c_double,
@@ -43,6 +50,8 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_gate_backward": ([*[POINTER] * 6, FLOAT, *[POINTER] * 3, *[SIZE] * 3, COUNT], None),
     "vbdrop_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
+    "vbdrop_log_uniform_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
+    "vbdrop_log_uniform_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
 }
 PARALLEL_FROM = 32_768
 """Tensors with fewer elements are done by one thread."""
@@ -72,13 +81,13 @@ def _openmp() -> list[str]:
 def _build(compiler: str) -> Path:
     """The shared library for this source, compiler and processor; compiled if it is not there yet."""
     flags = [*FLAGS, *_openmp()]
-    what = "\0".join([SOURCE.read_text(), compiler, *flags, _processor()])
+    what = "\0".join([*(file.read_text() for file in (*SOURCES, *HEADERS)), compiler, *flags, _processor()])
     target = _cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             fresh = Path(folder) / target.name
-            command = [compiler, str(SOURCE), "-o", str(fresh), *flags, "-lm"]
+            command = [compiler, *map(str, SOURCES), "-o", str(fresh), *flags, "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=120)
             fresh.replace(target)
     return target
@@ -101,25 +110,33 @@ def library() -> ctypes.CDLL | None:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can work on these tensors: plain ones with memory of their own, all of one shape."""
-    shape = tensors[0].shape
+    """Whether the kernels can work on these tensors: plain ones of one shape, with their numbers in the same order."""
+    shape, in_order = tensors[0].shape, True
     for t in tensors:  # a loop, since it is run many times a step
-        if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape or not t.is_contiguous():
+        if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape:
             return False
         if type(t) is not Tensor and type(t) is not nn.Parameter:
             return False
+        in_order = in_order and t.is_contiguous()
+    if not in_order and not all(is_channels_last(t) for t in tensors):
+        return False
     return library() is not None
 
 
-def _kernels(work: int) -> tuple[ctypes.CDLL, int]:
+def is_channels_last(tensor: Tensor) -> bool:
+    """Whether the numbers of a batch of images lie in memory with the channels innermost."""
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def kernels(work: int) -> tuple[ctypes.CDLL, int]:
     """The kernels, and the number of threads for so many elements."""
-    kernels = library()
-    if kernels is None:
+    found = library()
+    if found is None:
         raise RuntimeError("the compiled kernels are not there; ask `usable` first.")
-    return kernels, torch.get_num_threads() if work >= PARALLEL_FROM else 1
+    return found, torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
-def _seed() -> int:
+def seed() -> int:
     """A seed for a kernel, drawn from torch's own generator, so that `torch.manual_seed` rules all noise."""
     return int(torch.empty((), dtype=torch.int64).random_().item())
 
@@ -128,8 +145,8 @@ def normal(shape: Sequence[int]) -> Tensor:
     """Standard normal numbers."""
     noise = torch.empty(*shape)
     n = noise.numel()
-    kernels, threads = _kernels(n)
-    kernels.vbdrop_normal(noise.data_ptr(), _seed(), n, threads)
+    found, threads = kernels(n)
+    found.vbdrop_normal(noise.data_ptr(), seed(), n, threads)
     return noise
 
 
@@ -137,25 +154,33 @@ def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, 
     """``theta`` masked where ``sigma2 >= limit * theta**2``; ``sigma2 = exp(log_sigma2)``; the hierarchical KL."""
     weight, sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
     n = theta.numel()
-    kernels, threads = _kernels(n)
-    total: float = kernels.vbdrop_posterior(
+    found, threads = kernels(n)
+    total: float = found.vbdrop_posterior(
         theta.data_ptr(), log_sigma2.data_ptr(), limit, weight.data_ptr(), sigma2.data_ptr(), n, threads
     )
     return weight, sigma2, 0.5 * total
 
 
+def masked_mean(theta: Tensor, sigma2: Tensor, limit: float) -> Tensor:
+    """``theta`` masked where ``sigma2 >= limit * theta**2``."""
+    weight, n = torch.empty_like(theta), theta.numel()
+    found, threads = kernels(n)
+    found.vbdrop_masked_mean(theta.data_ptr(), sigma2.data_ptr(), limit, weight.data_ptr(), n, threads)
+    return weight
+
+
 def posterior_backward_(
-    theta: Tensor, weight: Tensor, sigma2: Tensor, by_theta: Tensor, by_sigma2: Tensor, kl_scale: float = 0.0
+    theta: Tensor, sigma2: Tensor, limit: float, by_theta: Tensor, by_sigma2: Tensor, kl_scale: float = 0.0
 ) -> None:
     """Take gradients towards weight and sigma2 to theta and log_sigma2, in place: mask and exponential.
 
-    ``by_theta`` becomes zero where ``weight`` is not ``theta``, ``by_sigma2`` is multiplied by ``sigma2``; then
-    ``kl_scale`` times the gradients of the hierarchical KL are added to them.
+    ``by_theta`` becomes zero where the mask takes a ``theta`` that is not zero, ``by_sigma2`` is multiplied by
+    ``sigma2``; then ``kl_scale`` times the gradients of the hierarchical KL are added to them.
     """
     n = theta.numel()
-    kernels, threads = _kernels(n)
-    saved = theta.data_ptr(), weight.data_ptr(), sigma2.data_ptr()
-    kernels.vbdrop_posterior_backward(*saved, kl_scale, by_theta.data_ptr(), by_sigma2.data_ptr(), n, threads)
+    found, threads = kernels(n)
+    saved = theta.data_ptr(), sigma2.data_ptr(), limit
+    found.vbdrop_posterior_backward(*saved, kl_scale, by_theta.data_ptr(), by_sigma2.data_ptr(), n, threads)
 
 
 def sample_(mean: Tensor, variance: Tensor, floor: float, noise: Tensor | None = None) -> Tensor:
@@ -163,11 +188,11 @@ def sample_(mean: Tensor, variance: Tensor, floor: float, noise: Tensor | None =
 
     The noise is drawn in the same pass if there is none; one that is given is overwritten with the result.
     """
-    drawing = (1, _seed()) if noise is None else (0, 0)
+    drawing = (1, seed()) if noise is None else (0, 0)
     ratio = torch.empty_like(mean) if noise is None else noise
     n = mean.numel()
-    kernels, threads = _kernels(n)
-    kernels.vbdrop_sample(mean.data_ptr(), variance.data_ptr(), ratio.data_ptr(), floor, *drawing, n, threads)
+    found, threads = kernels(n)
+    found.vbdrop_sample(mean.data_ptr(), variance.data_ptr(), ratio.data_ptr(), floor, *drawing, n, threads)
     return ratio
 
 
@@ -189,12 +214,12 @@ def gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, 
     units = mean.numel()
     samples = x.numel() // max(1, units * space)
     masked, deviation, out = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(x)
-    drawing = (1, _seed()) if noise is None else (0, 0)
+    drawing = (1, seed()) if noise is None else (0, 0)
     noise = torch.empty(samples * units) if noise is None else noise
-    kernels, threads = _kernels(x.numel())
+    found, threads = kernels(x.numel())
     parameters = x.data_ptr(), mean.data_ptr(), log_sigma2.data_ptr(), limit
     results = masked.data_ptr(), deviation.data_ptr(), noise.data_ptr(), *drawing, out.data_ptr()
-    total: float = kernels.vbdrop_gate(*parameters, *results, samples, units, space, threads)
+    total: float = found.vbdrop_gate(*parameters, *results, samples, units, space, threads)
     return Gated(out, 0.5 * total, masked, deviation, noise)
 
 
@@ -214,25 +239,41 @@ def gate_gradients(
     by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
     space = x.numel() // noise.numel() if x.numel() else 1
     sizes = (noise.numel() // max(1, mean.numel()), mean.numel(), space)
-    kernels, threads = _kernels(x.numel())
+    found, threads = kernels(x.numel())
     saved = [t.data_ptr() for t in (grad, x, mean, gate, deviation, noise)]
     results = None if by_x is None else by_x.data_ptr(), by_mean.data_ptr(), by_log_sigma2.data_ptr()
-    kernels.vbdrop_gate_backward(*saved, kl_scale, *results, *sizes, threads)
+    found.vbdrop_gate_backward(*saved, kl_scale, *results, *sizes, threads)
     return by_x, by_mean, by_log_sigma2
 
 
 def hierarchical_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the hierarchical prior's KL."""
     n = theta.numel()
-    kernels, threads = _kernels(n)
-    return torch.scalar_tensor(0.5 * kernels.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
+    found, threads = kernels(n)
+    return torch.scalar_tensor(0.5 * found.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
 
 
 def hierarchical_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """``scale`` times the gradients of `hierarchical_kl`."""
+    return _kl_gradients("vbdrop_kl_backward", theta, log_sigma2, scale)
+
+
+def log_uniform_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
+    """The sum of the log-uniform prior's KL, by the sigmoid approximation."""
+    n = theta.numel()
+    found, threads = kernels(n)
+    return torch.scalar_tensor(found.vbdrop_log_uniform_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
+
+
+def log_uniform_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``scale`` times the gradients of `log_uniform_kl`."""
+    return _kl_gradients("vbdrop_log_uniform_kl_backward", theta, log_sigma2, scale)
+
+
+def _kl_gradients(name: str, theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
     n = theta.numel()
-    kernels, threads = _kernels(n)
+    found, threads = kernels(n)
     results = by_theta.data_ptr(), by_log_sigma2.data_ptr()
-    kernels.vbdrop_kl_backward(theta.data_ptr(), log_sigma2.data_ptr(), scale, *results, n, threads)
+    getattr(found, name)(theta.data_ptr(), log_sigma2.data_ptr(), scale, *results, n, threads)
     return by_theta, by_log_sigma2

@@ -84,7 +84,7 @@ def noisy_gates(
         >>> noisy_gates(torch.ones(1, 2), torch.tensor([2.0, 0.5]), torch.zeros(2), -1, noise=torch.ones(1, 2))
         tensor([[3.0000, 1.5000]])
     """
-    if torch.compiler.is_compiling() or not (native.usable(x) and can_join(mean, log_sigma2)):
+    if torch.compiler.is_compiling() or not (x.is_contiguous() and native.usable(x) and can_join(mean, log_sigma2)):
         return noisy_gates_reference(x, mean, log_sigma2, axis, threshold, noise)
     check_units(x, mean, axis)
     limit = float("inf") if threshold is None else largest_alpha(threshold)

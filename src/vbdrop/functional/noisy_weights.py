@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from vbdrop.functional import native
+from vbdrop.functional import native, noisy_linear
 from vbdrop.functional.joined_kl import JoinedKL, can_join
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, largest_alpha, masked
 from vbdrop.functional.once import once
-from vbdrop.functional.products import Product
+from vbdrop.functional.products import MatrixProduct, Product
 
 
 def noisy_weights_reference(
@@ -35,7 +35,7 @@ def noisy_weights_reference(
 
 
 class _NoisyWeights(torch.autograd.Function):
-    """Stores the input, the means, both weights as they were used, and one tensor of the output's size."""
+    """Stores the input, the means, the variances, and one tensor of the output's size."""
 
     @staticmethod
     def forward(
@@ -48,27 +48,26 @@ class _NoisyWeights(torch.autograd.Function):
         threshold: float | None,
         noise: Tensor | None,
     ) -> Tensor:
-        if threshold is None:
-            weight, sigma2 = theta, log_sigma2.exp()
-        elif native.usable(theta, log_sigma2):
+        if threshold is not None and native.usable(theta, log_sigma2):
             weight, sigma2, _ = native.posterior(theta, log_sigma2, largest_alpha(threshold))
         else:
             sigma2 = log_sigma2.exp()
-            weight = keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
+            weight = _mean_as_used(theta, sigma2, threshold)
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
-        ctx.save_for_backward(x, theta, weight, sigma2, noise_over_deviation)
-        ctx.product, ctx.is_masked = product, threshold is not None
+        ctx.save_for_backward(x, theta, sigma2, noise_over_deviation)
+        ctx.product, ctx.threshold = product, threshold
         return out
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, theta, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        x, theta, sigma2, noise_over_deviation = ctx.saved_tensors
         needs = Needs(*ctx.needs_input_grad[:4])
+        weight = _mean_as_used(theta, sigma2, ctx.threshold) if needs.x else theta
         by_x, by_theta, by_log_sigma2, by_bias = sample_gradients(
             grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
         )
-        _through_posterior_(theta, weight if ctx.is_masked else None, sigma2, by_theta, by_log_sigma2)
+        _through_posterior_(theta, sigma2, ctx.threshold, by_theta, by_log_sigma2)
         return by_x, by_theta, by_log_sigma2, by_bias, None, None, None
 
 
@@ -88,42 +87,57 @@ class _NoisyWeightsAndKL(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         weight, sigma2, kl = native.posterior(theta, log_sigma2, largest_alpha(threshold))
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
-        ctx.save_for_backward(x, theta, log_sigma2, weight, sigma2, noise_over_deviation)
+        ctx.save_for_backward(x, theta, log_sigma2, sigma2, noise_over_deviation)
         ctx.set_materialize_grads(False)
-        ctx.product = product
+        ctx.product, ctx.threshold = product, threshold
         return out, torch.scalar_tensor(kl)
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, theta, log_sigma2, weight, sigma2, noise_over_deviation = ctx.saved_tensors
+        x, theta, log_sigma2, sigma2, noise_over_deviation = ctx.saved_tensors
         kl_scale = 0.0 if by_kl is None else by_kl.item()
         if grad is None:
             return None, *native.hierarchical_kl_gradients(theta, log_sigma2, kl_scale), None, None, None, None
         needs = Needs(*ctx.needs_input_grad[:4])
+        weight = _mean_as_used(theta, sigma2, ctx.threshold) if needs.x else theta
         by_x, by_theta, by_sigma2, by_bias = sample_gradients(
             grad, x, weight, sigma2, noise_over_deviation, ctx.product, needs
         )
-        if by_theta is None or by_sigma2 is None or not native.usable(theta, by_theta, by_sigma2):
-            raise RuntimeError("the gradients of a product must be plain tensors of the weight's shape.")
-        native.posterior_backward_(theta, weight, sigma2, by_theta, by_sigma2, kl_scale)
+        if by_theta is None or by_sigma2 is None:
+            raise RuntimeError("a product must give the gradient of its weight.")
+        by_theta, by_sigma2 = _ordered_as(theta, by_theta), _ordered_as(theta, by_sigma2)
+        native.posterior_backward_(theta, sigma2, largest_alpha(ctx.threshold), by_theta, by_sigma2, kl_scale)
         return by_x, by_theta, by_sigma2, by_bias, None, None, None
 
 
+def _mean_as_used(theta: Tensor, sigma2: Tensor, threshold: float | None) -> Tensor:
+    """The masked mean; it is computed again for a backward rather than kept, being as large as the weights."""
+    if threshold is None:
+        return theta
+    if native.usable(theta, sigma2):
+        return native.masked_mean(theta, sigma2, largest_alpha(threshold))
+    return keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
+
+
+def _ordered_as(theta: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient with its numbers in memory in the order of ``theta``'s, which a convolution's may not have."""
+    return gradient if native.usable(theta, gradient) else torch.empty_like(theta).copy_(gradient)
+
+
 def _through_posterior_(
-    theta: Tensor, weight: Tensor | None, sigma2: Tensor, by_theta: Tensor | None, by_sigma2: Tensor | None
+    theta: Tensor, sigma2: Tensor, threshold: float | None, by_theta: Tensor | None, by_sigma2: Tensor | None
 ) -> None:
     """Take gradients towards the weights as used back to the parameters, in place: mask and exponential.
 
-    ``weight`` is the masked mean, or None without a mask. A mean of exactly zero is not changed by a mask, and keeps
-    its gradient: a layer that starts at zero can learn.
+    A mean of exactly zero is not changed by a mask, and keeps its gradient: a layer that starts at zero can learn.
     """
-    tensors = (theta, weight, sigma2, by_theta, by_sigma2)
-    if all(t is not None for t in tensors) and native.usable(*cast(tuple[Tensor, ...], tensors)):
-        native.posterior_backward_(*cast(tuple[Tensor, Tensor, Tensor, Tensor, Tensor], tensors))
-        return
-    if weight is not None and by_theta is not None:
-        by_theta.mul_(torch.eq(weight, theta, out=torch.empty_like(weight)))  # as numbers to multiply with
+    if threshold is not None and by_theta is not None:
+        if by_sigma2 is not None and native.usable(theta, sigma2, by_theta, by_sigma2):
+            native.posterior_backward_(theta, sigma2, largest_alpha(threshold), by_theta, by_sigma2)
+            return
+        kept = keep_factor(theta, sigma2, threshold).to(theta.dtype)
+        by_theta.mul_(torch.where(theta == 0, torch.ones_like(kept), kept))
     if by_sigma2 is not None:
         by_sigma2.mul_(sigma2)  # d sigma2 / d log_sigma2 = sigma2
 
@@ -161,10 +175,16 @@ def noisy_weights(
     """
     if torch.compiler.is_compiling():
         return noisy_weights_reference(x, theta, log_sigma2, bias, product, threshold, noise)
-    if joined_kl is not None and threshold is not None and can_join(theta, log_sigma2):
+    joins = threshold is not None and can_join(theta, log_sigma2)
+    kl: Tensor | None = None
+    if joins and isinstance(product, MatrixProduct) and noisy_linear.usable(x, theta, bias, noise):
+        limit = largest_alpha(cast(float, threshold))
+        out, kl = noisy_linear.NoisyLinear.apply(x, theta, log_sigma2, bias, limit, noise)  # type: ignore[no-untyped-call]
+    elif joins and joined_kl is not None:
         out, kl = _NoisyWeightsAndKL.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
-        joined_kl.put(kl, theta, log_sigma2)
     else:
         out = _NoisyWeights.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
+    if joined_kl is not None and kl is not None:
+        joined_kl.put(kl, theta, log_sigma2)
     sampled: Tensor = out
     return sampled

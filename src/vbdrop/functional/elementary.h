@@ -1,0 +1,65 @@
+/* Exponential and logarithm as polynomials, with an error of about two units in the last place, and how loops are cut. */
+
+#ifndef VBDROP_ELEMENTARY_H
+#define VBDROP_ELEMENTARY_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define BLOCK 4096 /* elements a thread takes at a time */
+#define LANES 16   /* elements that go through a loop side by side */
+
+static inline float from_bits(int32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline int32_t to_bits(float value) {
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* exp(x), with x held inside the range in which the result is a normal number */
+static inline float exp_of(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float shifted = x * 1.44269504f + 12582912.0f; /* adding 1.5 * 2^23 rounds to the nearest integer */
+    const float k = shifted - 12582912.0f;
+    float r = x - k * 0.693359375f;
+    r = r + k * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * from_bits(((int32_t)k + 127) << 23);
+}
+
+/* log(x) for a normal x > 0 */
+static inline float log_of(float x) {
+    const int32_t bits = to_bits(x);
+    const int32_t exponent = (bits - 0x3f3504f3) >> 23; /* so that the mantissa lies in [sqrt(1/2), sqrt(2)) */
+    const float m = from_bits(bits - (exponent << 23)) - 1.0f;
+    const float e = (float)exponent;
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    const float m2 = m * m;
+    float tail = p * m * m2 + e * -2.12194440e-4f;
+    tail = tail - 0.5f * m2;
+    return (m + tail) + e * 0.693359375f;
+}
+
+static inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+
+#endif

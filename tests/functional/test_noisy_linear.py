@@ -1,0 +1,109 @@
+"""A noisy linear layer in one call of compiled code against the step-by-step path."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from vbdrop.functional import MatrixProduct, native, noisy_linear
+from vbdrop.functional.masks import largest_alpha
+from vbdrop.functional.noisy_weights import _NoisyWeightsAndKL
+
+THRESHOLD = 3.0
+
+
+@pytest.fixture(autouse=True)
+def _kernels(compiler):
+    assert native.library() is not None, "there is a C compiler, so the kernels must build"
+    assert noisy_linear.matrix_product() is not None, "torch shows its matrix product on this platform"
+
+
+def arguments(samples: int, inputs: int, outputs: int, *, need_x: bool, bias: bool) -> list[Tensor | None]:
+    """x, theta, log_sigma2, bias and noise; some weights are dead, and one is exactly zero."""
+    torch.manual_seed(0)
+    theta = torch.randn(outputs, inputs)
+    theta[0, 0] = 0.0
+    log_sigma2 = torch.empty(outputs, inputs).uniform_(-12, 6)
+    given = [torch.randn(samples, inputs), theta, log_sigma2, torch.randn(outputs) if bias else None]
+    wanted = [need_x, True, True, bias]
+    leaves = [t if t is None else t.requires_grad_(need) for t, need in zip(given, wanted, strict=True)]
+    return [*leaves, torch.randn(samples, outputs)]
+
+
+def results(function: object, given: list[Tensor | None], *extra: object) -> list[Tensor]:
+    """Output, KL, and the gradients of a loss of both."""
+    out, kl = function.apply(*given[:4], *extra, given[4])
+    weights = torch.linspace(0.5, 1.5, out.numel()).view_as(out)
+    leaves = [t for t in given[:4] if t is not None and t.requires_grad]
+    return [out.detach(), kl.detach(), *torch.autograd.grad((weights * out).sum() + 0.3 * kl, leaves)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("need_x", [True, False])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 2), (17, 33, 7), (64, 300, 130)], ids=str)
+def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        given = arguments(*sizes, need_x=need_x, bias=bias)
+        assert noisy_linear.usable(given[0], given[1], given[3], given[4])
+        ours = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+        steps = results(_NoisyWeightsAndKL, given, MatrixProduct(), THRESHOLD)
+    finally:
+        torch.set_num_threads(before)
+    for mine, theirs in zip(ours, steps, strict=True):
+        scale = theirs.abs().max().item() + 1e-30
+        torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6 * scale)
+
+
+def test_the_noise_follows_the_seed_and_is_the_one_of_the_steps_one_by_one():
+    given = arguments(8, 6, 4, need_x=False, bias=True)
+    given[4] = None
+    outs = []
+    for seed, function, extra in (
+        (1, noisy_linear.NoisyLinear, (largest_alpha(THRESHOLD),)),
+        (1, _NoisyWeightsAndKL, (MatrixProduct(), THRESHOLD)),
+        (2, noisy_linear.NoisyLinear, (largest_alpha(THRESHOLD),)),
+    ):
+        torch.manual_seed(seed)
+        outs.append(results(function, given, *extra)[0])
+    torch.testing.assert_close(outs[0], outs[1])
+    assert (outs[0] - outs[2]).abs().max() > 0.1
+
+
+def test_the_kl_alone_can_be_differentiated():
+    given = arguments(4, 3, 2, need_x=True, bias=True)
+    _, kl = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+    by_theta, by_log_sigma2 = torch.autograd.grad(kl, given[1:3])
+    expected = native.hierarchical_kl_gradients(given[1].detach(), given[2].detach(), 1.0)
+    torch.testing.assert_close((by_theta, by_log_sigma2), expected)
+
+
+def test_given_noise_is_left_as_it_was():
+    given = arguments(4, 3, 2, need_x=True, bias=True)
+    noise = given[4].clone()
+    noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+    assert torch.equal(given[4], noise)
+
+
+def test_an_expanded_gradient_is_read_as_what_it_stands_for():
+    given = arguments(4, 3, 2, need_x=True, bias=True)
+    out, _ = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+    (by_bias,) = torch.autograd.grad(out.sum(), [given[3]])
+    assert by_bias.tolist() == [4.0, 4.0]
+
+
+def test_what_does_not_fit_is_left_to_others():
+    x, theta, bias, noise = torch.ones(2, 3), torch.ones(4, 3), torch.ones(4), torch.ones(2, 4)
+    assert noisy_linear.usable(x, theta, bias, noise)
+    assert noisy_linear.usable(x, theta, None, None)
+    assert not noisy_linear.usable(torch.ones(2, 5), theta, None, None)
+    assert not noisy_linear.usable(torch.ones(2, 2, 3), theta, None, None)
+    assert not noisy_linear.usable(torch.ones(0, 3), theta, None, None)
+    assert not noisy_linear.usable(torch.ones(3, 2).T, theta, None, None)
+    assert not noisy_linear.usable(x.double(), theta, None, None)
+    assert not noisy_linear.usable(x, theta, torch.ones(3), None)
+    assert not noisy_linear.usable(x, theta, bias.double(), None)
+    assert not noisy_linear.usable(x, theta, bias, torch.ones(4, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not noisy_linear.usable(x, theta, bias, noise)
