@@ -25,6 +25,7 @@ VARIANTS = [  # settings that take another path through a method
     ("vbd-gates", {"pretrain": 0.25, "refine": 0.4}),
     ("vbd-weights", {"pretrain": 0.25, "refine": 0.4}),
     ("vbd-weights", {"average": 0.5}),
+    ("vbd-weights", {"unit_kl": 5.0, "pretrain": 0.25, "refine": 0.4, "average": 0.2}),
     ("rigl", {"distribution": "uniform", "every": 2}),
     ("gradual-pruning", {"every": 2}),
     ("l0", {"decay": 1.0, "per": "weight"}),

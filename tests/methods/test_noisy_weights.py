@@ -9,6 +9,8 @@ from torch import nn
 import vbdrop
 from vbdrop.methods import SparseVD, VBDWeights
 from vbdrop.models import LeNet5
+from vbdrop.objective import noisy_tensors
+from vbdrop.train.method import Batch, Step
 from vbdrop.train.shrinking import check_shrinks
 from vbdrop.train.sparsity import sparsity, weight_layers
 
@@ -93,3 +95,36 @@ def test_the_initial_weights_are_scaled_before_their_variances_start(kind):
         assert not entry.dead().any()
     with pytest.raises(ValueError, match=r"`initial_scale` of .* must be above 0; got 0"):
         kind(initial_scale=0)
+
+
+@both
+def test_gates_beside_the_weights_have_a_penalty_of_their_own(kind):
+    torch.manual_seed(0)
+    model = kind(unit_kl=3.0).build(LeNet5())
+    rows = vbdrop.rates(model)
+    counts = {name: row.count for name, row in rows.items() if name.endswith("gate")}
+    assert counts == {"conv2.gate": 20, "conv2.output_gate": 50, "fc1.gate": 800, "fc2.gate": 500}
+    assert {entry.threshold for _, entry in noisy_tensors(model)} == {3.0}
+    batch, late = Batch(torch.rand(2, 1, 28, 28), torch.tensor([0, 1])), Step(90, 100, 9.0, 10, 1_000)
+    losses = {}
+    for kl_weight, unit_kl in ((0.0, 1e-9), (2.0, 1e-9), (0.0, 3.0)):
+        torch.manual_seed(1)
+        losses[kl_weight, unit_kl] = kind(kl_weight=kl_weight, unit_kl=unit_kl).loss(model, batch, late).item()
+    of = {name: entry.kl().item() for name, entry in noisy_tensors(model)}
+    nll, weights, gates = losses.values()
+    assert weights - nll == pytest.approx(sum(of[name] for name in of if name not in counts) * 2 / 1_000, rel=1e-3)
+    assert gates - nll == pytest.approx(sum(of[name] for name in counts) * 3 / 1_000, rel=1e-3)
+
+
+def test_dead_gates_take_whole_units_out_of_the_count(task):
+    method = VBDWeights(kl_weight=0.3, unit_kl=10.0, rate_lr=3.0)
+    model = task.fit(method, epochs=8)
+    kept, dead_gates = 0, 0
+    for _, layer in weight_layers(model):
+        (weights,), (gates,) = layer.variational(), layer.gate.variational()
+        dead_gates += int(gates.dead().sum())
+        kept += int((~weights.dead() & ~gates.dead()).sum())
+    assert dead_gates > 50
+    finished = method.finish(copy.deepcopy(model))
+    assert sparsity(finished).kept == kept < sum(row.count - row.dead for row in vbdrop.rates(model).values())
+    assert task.error(finished) < 25

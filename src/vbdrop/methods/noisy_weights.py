@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
-from vbdrop.layers import Weights
+from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.methods.averaging import add_averages_, average_, remove_averages_, use_averages_
 from vbdrop.methods.checks import check_not_negative, check_positive, check_share
-from vbdrop.methods.losses import variational_loss
+from vbdrop.methods.gating import unit_gates
+from vbdrop.methods.losses import cross_entropy, variational_loss, weighted_penalty
 from vbdrop.methods.phases import first_step, started
 from vbdrop.methods.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
@@ -34,6 +35,8 @@ class NoisyWeights(Staged):
         average: The last share of the run, over whose steps means and biases are averaged; the run ends with the
             averages, in the place of the survivors' last values; 0 for none.
         initial_scale: A factor on torch's initial weights; the biases stay.
+        unit_kl: The factor on the KL of gates on units, those of `vbd-gates`, beside the noisy weights; 0 for no gates.
+            They have the threshold of the weights, so that one threshold says what is dead.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -54,10 +57,11 @@ class NoisyWeights(Staged):
     refine: float = option(0.0)
     average: float = option(0.0)
     initial_scale: float = option(1.0)
+    unit_kl: float = option(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_not_negative(self, "kl_weight")
+        check_not_negative(self, "kl_weight", "unit_kl")
         check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr", "initial_scale")
 
@@ -74,10 +78,12 @@ class NoisyWeights(Staged):
         return model
 
     def convert(self, model: nn.Module) -> None:
-        """Convert every layer with `vbdrop.Weights`."""
+        """Convert every layer with `vbdrop.Weights`, and with `vbdrop.Units` where units have gates."""
         if self.initial_scale != 1:
             _scale_(model, self.initial_scale)
-        convert_(model, Weights(self.prior, self.threshold, self.log_sigma2))
+        weights = Weights(self.prior, self.threshold, self.log_sigma2)
+        gates = [unit_gates(Units(threshold=self.threshold), model)] if self.unit_kl else []
+        convert_(model, weights, *gates)
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The variances apart, without weight decay."""
@@ -86,7 +92,13 @@ class NoisyWeights(Staged):
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
         hold = self.pretrain + self.hold
-        return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
+        if not self.unit_kl:
+            return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
+        return cross_entropy(model, batch) + weighted_penalty(model, step, self._factor, hold=hold, ramp=self.ramp)
+
+    def _factor(self, module: Variational) -> float:
+        """The factor on the KL of a layer, or of a gate."""
+        return self.unit_kl if isinstance(module, Gate) else self.kl_weight
 
     def after_step(self, model: nn.Module, step: Step) -> None:
         """Change stages, and take part in the averages; after the last step, put them into the model."""

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vbdrop.layers import Variational
+from vbdrop.layers import Gate, Variational
 from vbdrop.methods.refining import NO_VARIANCE
 from vbdrop.objective import noisy_tensors
 
@@ -58,10 +58,11 @@ def start_variances_(model: nn.Module) -> None:
         >>> model.log_sigma2.max().item()
         -30.0
     """
-    rates = {
-        f"{path}.{name}".lstrip(".")
-        for path, module in model.named_modules()
-        if isinstance(module, Variational)
-        for name in module.wide_parameters
-    }
-    model.load_state_dict({name: value for name, value in model.state_dict().items() if name not in rates})
+    variances = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Gate):
+            module.reset_parameters()
+        elif isinstance(module, Variational):
+            variances |= {f"{path}.{name}".lstrip(".") for name in module.wide_parameters}
+    # a layer whose variances are not in a state dict starts them afresh
+    model.load_state_dict({name: value for name, value in model.state_dict().items() if name not in variances})

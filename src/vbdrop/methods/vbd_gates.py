@@ -24,16 +24,14 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
-from vbdrop.layers import Gate, Units
+from vbdrop.layers import Gate, Units, Variational
 from vbdrop.methods.checks import check_choice, check_not_negative, check_positive, check_share
 from vbdrop.methods.gating import unit_gates
-from vbdrop.methods.losses import cross_entropy, variational_loss
+from vbdrop.methods.losses import cross_entropy, variational_loss, weighted_penalty
 from vbdrop.methods.stages import Staged
-from vbdrop.objective import Warmup
 from vbdrop.train.method import Batch, Family, Step, option
 
 
@@ -92,7 +90,7 @@ class VBDGates(Staged):
         hold = self.pretrain + self.hold
         if self.weighting == "units":
             return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
-        positions: dict[Gate, int] = {}
+        positions: dict[Variational, int] = {}
         gates = [module for module in model.modules() if isinstance(module, Gate)]
         hooks = [gate.register_forward_pre_hook(partial(_count_positions, positions)) for gate in gates]
         try:
@@ -100,16 +98,16 @@ class VBDGates(Staged):
         finally:
             for hook in hooks:
                 hook.remove()
-        penalty = torch.stack([positions[gate] * entry.kl() for gate in gates for entry in gate.variational()]).sum()
-        weight = self.kl_weight * Warmup(hold * step.epochs, self.ramp * step.epochs)(step.epoch)
-        return nll + penalty * (weight / step.n_train)
+        return nll + weighted_penalty(
+            model, step, positions.__getitem__, weight=self.kl_weight, hold=hold, ramp=self.ramp
+        )
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the gates folded into its weights, in place."""
         return deterministic_(model)
 
 
-def _count_positions(positions: dict[Gate, int], gate: nn.Module, args: tuple[Tensor, ...]) -> None:
+def _count_positions(positions: dict[Variational, int], gate: nn.Module, args: tuple[Tensor, ...]) -> None:
     """Note how many positions the feature map has that enters this gate."""
     if isinstance(gate, Gate):
         positions[gate] = prod(args[0].shape[args[0].dim() + gate.axis + 1 :])
