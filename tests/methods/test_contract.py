@@ -24,7 +24,7 @@ VARIANTS = [  # settings that take another path through a method
     ("vbd-gates", {"weighting": "positions"}),
     ("vbd-gates", {"pretrain": 0.25, "refine": 0.4}),
     ("vbd-weights", {"pretrain": 0.25, "refine": 0.4}),
-    ("vbd-weights", {"average": 0.5}),
+    ("vbd-weights", {"prior": "inverse_gamma", "average": 0.5}),
     ("vbd-weights", {"unit_kl": 5.0, "pretrain": 0.25, "refine": 0.4, "average": 0.2}),
     ("rigl", {"distribution": "uniform", "every": 2}),
     ("gradual-pruning", {"every": 2}),

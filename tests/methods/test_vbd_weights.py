@@ -19,3 +19,16 @@ def test_the_penalty_is_that_of_the_paper():
 def test_more_penalty_is_sparser(task):
     low, high = (sparsity(m.finish(task.fit(m, epochs=6))).ratio for m in (VBDWeights(kl_weight=w) for w in (0.3, 3.0)))
     assert high > 1.5 * low
+
+
+def test_another_hyper_prior_can_be_chosen(task):
+    method = VBDWeights(prior="inverse_gamma")
+    model = task.fit(method, epochs=6)
+    assert type(model.output.noise.prior) is vbdrop.priors.InverseGamma
+    assert sparsity(method.finish(model)).ratio > 1.5
+    assert "prior" not in VBDWeights().settings()
+    assert method.settings()["prior"] == "inverse_gamma"
+    with pytest.raises(
+        ValueError, match="`prior` of VBDWeights must be one of 'hierarchical', 'inverse_gamma'; got 'l"
+    ):
+        VBDWeights(prior="log_uniform_cubic")

@@ -1,5 +1,6 @@
 """The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,7 +46,6 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
-    prior: ClassVar[str]
 
     kl_weight: float = 1.0
     threshold: float = 3.0
@@ -64,6 +64,11 @@ class NoisyWeights(Staged):
         check_not_negative(self, "kl_weight", "unit_kl")
         check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr", "initial_scale")
+
+    @property
+    @abstractmethod
+    def prior(self) -> str:
+        """The name of the weights' prior."""
 
     @property
     def shrinks(self) -> bool:

@@ -40,4 +40,8 @@ class SparseVD(NoisyWeights):
     title: ClassVar[str] = "Sparse VD"
     paper: ClassVar[str] = "Molchanov et al. 2017, ICML"
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.5, 1.0, 1.5, 2.0)}
-    prior: ClassVar[str] = "log_uniform"
+
+    @property
+    def prior(self) -> str:
+        """The log-uniform prior, by Molchanov's approximation."""
+        return "log_uniform"

@@ -19,14 +19,20 @@ the same settings this penalty pushes less than that of sparse VD, at every alph
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from vbdrop.methods.checks import check_choice
 from vbdrop.methods.noisy_weights import NoisyWeights
+from vbdrop.train.method import option
 
 
 @dataclass(frozen=True)
 class VBDWeights(NoisyWeights):
     """Noisy weights under the hierarchical prior.
+
+    Attributes:
+        prior: ``"hierarchical"``, the paper's; or ``"inverse_gamma"``, another hyper-prior on a weight's variance, with
+            its defaults.
 
     Example:
         >>> from torch import nn
@@ -38,4 +44,9 @@ class VBDWeights(NoisyWeights):
     title: ClassVar[str] = "VBD"
     paper: ClassVar[str] = "Liu et al. 2019, CVPR"
     knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.5, 1.0, 1.5, 2.0)}
-    prior: ClassVar[str] = "hierarchical"
+
+    prior: Literal["hierarchical", "inverse_gamma"] = option("hierarchical")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "prior", ("hierarchical", "inverse_gamma"))
