@@ -41,8 +41,8 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor, objective: O
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, weight_decay=0.0), lr=1e-6, fused=True)
 
     def step(_: int) -> None:
-        loss = objective(F.cross_entropy(model(images), labels))
         optimizer.zero_grad()
+        loss = objective(F.cross_entropy(model(images), labels))
         loss.backward()
         optimizer.step()
 

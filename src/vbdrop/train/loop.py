@@ -182,11 +182,11 @@ class _Run:
     def _step(self, batch: Batch, step: Step, lr: float) -> torch.Tensor:
         for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = base * lr
+        self.optimizer.zero_grad()
         try:
             loss = self.method.loss(self.model, batch, step)
         except FloatingPointError as error:
             raise DivergedError(self.epochs_done + 1) from error
-        self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.optimizer.step()
         self.method.after_step(self.model, step)
