@@ -24,6 +24,8 @@ ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "vbdrop demo": "tests/cli/test_demo.py",
     "vbdrop report": "tests/cli/test_report.py",
     "vbdrop rerun": "tests/cli/test_rerun.py",
+    "vbdrop table 4 --run": "tests/cli/test_table.py",
+    "vbdrop ablation --run": "tests/cli/test_ablation.py",
     "cc ": "tests/examples/test_digit.py",
     "./digit ": "tests/examples/test_digit.py",
     "make docs": "tests/test_site.py",

@@ -9,6 +9,7 @@ import pytest
 from tests.pages import PROJECT
 
 import vbdrop
+from vbdrop.experiments import Book, protocol_of, table
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
 def test_formulas_are_mathml_and_none_is_left_as_source(site):
     assert "<math" in site["mathematics.html"]
     assert "<math" in site["api-rooms.html"]
-    left = r":math:|\.\. math|\$<code>|<!-- (?:help|table)"
+    left = r":math:|\.\. math|\$<code>|<!-- (?:help|table|frontier|findings|missing|ablations)"
     assert {name: re.findall(left, text) for name, text in site.items() if re.search(left, text)} == {}
 
 
@@ -49,3 +50,17 @@ def test_every_public_name_has_its_place_in_the_api(site):
 def test_help_and_results_are_those_of_the_program(site):
     assert "Usage: vbdrop train" in site["command-line.html"]
     assert "LeNet-500-300" in site["results.html"]
+
+
+def test_the_page_of_results_has_the_figures_of_the_records_in_the_order_of_a_reader(site):
+    page = site["results.html"]
+    cell = table(Book(protocol_of(4), PROJECT / "records")).cell("vbd", "lenet-300-100")
+    figures = f"{cell.ours.ratio.mean:.0f} times fewer weights at {cell.ours.error.mean:.2f}"
+    parts = [
+        "What was learned", figures, '<figure class="plot"><svg', "Table 4:", "Table 5:", "Table 1:", "Ablations:",
+        "the same to the last bit", "What is missing",
+    ]  # fmt: skip
+    text = page[page.index("<article") :]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)

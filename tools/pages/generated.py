@@ -1,17 +1,26 @@
-"""The parts of pages that the project says itself: the help of the commands, and the tables of the records.
+"""The parts of pages that the project says itself: the help of the commands, and what the records hold.
 
 A page has a comment such as ``<!-- help: train -->`` or ``<!-- table: 4 -->`` where they belong.
 """
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mkdocs.config.defaults import MkDocsConfig
 
-RECORDS = Path(__file__).resolve().parents[2] / "records"
+if TYPE_CHECKING:
+    from vbdrop.experiments import Protocol
+
+PROJECT = Path(__file__).resolve().parents[2]
+RECORDS = PROJECT / "records"
+if str(PROJECT) not in sys.path:
+    sys.path.append(str(PROJECT))  # MkDocs loads this file by its path, and it needs others of the project
 WIDTH = 88
 
-MARK = re.compile(r"^<!-- (help|table): ?([a-z0-9 ]*) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- ([a-z]+)(?:: ?([a-z0-9 -]*?))? -->$", re.MULTILINE)
 
 
 def help_of(words: str) -> str:
@@ -31,30 +40,75 @@ def help_of(words: str) -> str:
     return command.get_help(context)
 
 
-def table_of(number: str, records: Path = RECORDS) -> str:
-    """Return a table of the paper with our figures, in Markdown, from the records.
+def table_of(protocol: "Protocol", records: Path) -> str:
+    """Return a table with our figures, in Markdown, from the records.
 
     Args:
-        number: Of the table, 1 to 5.
+        protocol: The table.
         records: The folder of records.
     """
-    from vbdrop.experiments import Book, markdown, protocol_of, table
+    from vbdrop.experiments import Book, markdown, table
 
-    text = markdown(table(Book(protocol_of(int(number)), records)))
-    return re.sub(r"^#", "##", text, flags=re.MULTILINE)
+    return re.sub(r"^#", "##", markdown(table(Book(protocol, records))), flags=re.MULTILINE)
 
 
-def filled(markdown: str) -> str:
+def _help(words: str, records: Path) -> str:
+    return f"```text\n$ {' '.join(['vbdrop', *words.split()])} --help\n{help_of(words)}\n```"
+
+
+def _table(number: str, records: Path) -> str:
+    from vbdrop.experiments import protocol_of
+
+    return table_of(protocol_of(int(number)), records)
+
+
+def _ablations(_: str, records: Path) -> str:
+    from vbdrop.experiments import ablations
+
+    return table_of(ablations(), records)
+
+
+def _frontier(which: str, records: Path) -> str:
+    from tools.pages.frontier import frontier_of
+
+    number, column = which.split()
+    return frontier_of(int(number), column, records)
+
+
+def _findings(_: str, records: Path) -> str:
+    from tools.pages.findings import findings
+
+    return findings(records)
+
+
+def _missing(_: str, records: Path) -> str:
+    from tools.pages.findings import missing
+
+    return missing(records)
+
+
+PARTS: dict[str, Callable[[str, Path], str]] = {
+    "help": _help,
+    "table": _table,
+    "ablations": _ablations,
+    "frontier": _frontier,
+    "findings": _findings,
+    "missing": _missing,
+}
+"""The word in a mark -> what makes the part, of the rest of the mark and the folder of records."""
+
+
+def filled(markdown: str, records: Path = RECORDS) -> str:
     """Fill in the marked parts of a page.
 
     Args:
         markdown: The page.
+        records: The folder of records.
     """
 
     def part(found: re.Match[str]) -> str:
-        if found[1] == "table":
-            return table_of(found[2])
-        return f"```text\n$ {' '.join(['vbdrop', *found[2].split()])} --help\n{help_of(found[2])}\n```"
+        make = PARTS.get(found[1])
+        return found[0] if make is None else make(found[2] or "", records)
 
     return MARK.sub(part, markdown)
 

@@ -16,9 +16,21 @@ EPOCHS = 100
 """Of each run: those of Table 4. The table prints its own."""
 
 BASE: Mapping[str, Any] = MappingProxyType(
-    {"kl_weight": 1.0, "threshold": 3.0, "log_sigma2": -10.0, "hold": 0.025, "ramp": 0.075, "rate_lr": 1.0}
+    {
+        "kl_weight": 1.0,
+        "threshold": 3.0,
+        "log_sigma2": -10.0,
+        "hold": 0.025,
+        "ramp": 0.075,
+        "rate_lr": 1.0,
+        "pretrain": 0.0,
+        "refine": 0.0,
+        "average": 0.0,
+        "initial_scale": 1.0,
+        "unit_kl": 0.0,
+    }
 )
-"""The recipe of sparse VD."""
+"""The recipe of sparse VD, with every option off."""
 
 TWINS = ("refine", "pressure-refine")
 """The changes that are tried with sparse VD too: those that help VBD."""
@@ -46,10 +58,24 @@ _VBD = (
     ),
     _change("pretrain", "From a trained network", "Does it help to start from a plain network?", pretrain=0.3),
     _change(
+        "small-init",
+        "Small initial weights",
+        "Does it help if most weights start close to death, as those of the authors of sparse VD do?",
+        initial_scale=0.1,
+    ),
+    _change("average", "Averaged weights", "Does the average over the last tenth of the run do better?", average=0.1),
+    _change(
         "refine",
         "Survivors refined",
         "Does it help to train the survivors on with their noise and without the KL, the dead being dead for good?",
         refine=0.3,
+    ),
+    _change("units", "Units and weights", "Does a penalty on whole units, beside that on weights, help?", unit_kl=1.0),
+    _change(
+        "inverse-gamma",
+        "Another hyper-prior",
+        "The uniform hyper-prior is improper. Does a proper one, an inverse gamma, do as well?",
+        prior="inverse_gamma",
     ),
     _change("pressure", "More pressure", "What does twice the KL cost, and what does it save?", kl_weight=2.0),
     _change(

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from tools.pages.generated import filled, help_of
 
 
@@ -14,3 +16,12 @@ def test_the_program_itself_lists_its_verbs():
 
 def test_a_table_stands_below_the_title_of_the_page():
     assert filled("<!-- table: 3 -->").startswith("## Table 3: ")
+
+
+def test_every_kind_of_part_is_made_of_the_records_that_are_given():
+    marks = ("findings", "missing", "ablations", "frontier: 5 lenet-5")
+    page = filled("\n\n".join(f"<!-- {mark} -->" for mark in marks), Path("no/such/folder"))
+    assert "<!--" not in page
+    assert "Nothing has been recorded yet." in page
+    assert "## Ablations: " in page
+    assert "`vbdrop table 5 --run --column lenet-5`" in page

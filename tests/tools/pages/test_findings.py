@@ -1,0 +1,34 @@
+"""Sentences with the figures of the records."""
+
+from pathlib import Path
+
+import pytest
+from tools.pages.findings import error_at, findings, missing
+from tools.pages.frontier import Point
+from tools.results import RECORDS
+
+from vbdrop.experiments import Book, protocol_of, table
+
+
+def test_without_records_nothing_is_claimed():
+    assert findings(Path("no/such/folder")) == "Nothing has been recorded yet.\n"
+    assert "Table 3: 8 of 8 cells have not been run." in missing(Path("no/such/folder"))
+    assert "Ablations: " in missing(Path("no/such/folder"))
+
+
+def test_the_figures_are_those_of_the_tables():
+    text = findings(RECORDS)
+    cell = table(Book(protocol_of(4), RECORDS)).cell("vbd", "lenet-300-100")
+    assert f"{cell.ours.ratio.mean:.0f} times fewer weights at {cell.ours.error.mean:.2f}" in text
+    assert "the paper has 81 times at 1.76 %" in text
+    errors = [cell for cell in table(Book(protocol_of(1), RECORDS), columns=["340"]).cells if cell.ours is not None]
+    best = min(errors, key=lambda cell: cell.ours.error.mean)
+    assert f"The lowest of {len(errors)} methods is {best.row.title}." in text
+
+
+def test_the_error_between_two_thresholds():
+    run = Point("VBD", plain=False, ratio=10.0, error=1.0, curve=((10.0, 1.0), (1000.0, 3.0)))
+    assert error_at(run, 100.0) == pytest.approx(2.0)
+    assert error_at(run, 10.0) == 1.0
+    assert error_at(run, 9.0) is None
+    assert error_at(run, 2000.0) is None

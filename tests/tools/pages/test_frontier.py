@@ -1,0 +1,84 @@
+"""The picture of error against compression, from records that were written by hand."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from tools.pages.frontier import frontier_of, points_of, published_points
+
+from vbdrop.experiments import make_method, protocol_of, record_of, resolve
+
+TABLE = protocol_of(4)
+COLUMN = TABLE.column("lenet-300-100")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes the record of a run of LeNet-300-100 that has ended."""
+
+    def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, epochs=100, **others):
+        budget = replace(COLUMN.budget, seed=seed, epochs=epochs)
+        method = make_method(method, hyper or {})
+        config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **others)
+        record = record_of(config, tmp_path)
+        record.open(config)
+        head = {"run": config.id, "outcome": "finished", "epochs": epochs, "evaluated_on": config.evaluated_on}
+        result = head | {"error": error, "weights": 1000, "nonzero": nonzero, "compact_weights": 2 * nonzero}
+        (record.folder / "result.json").write_text(json.dumps(result))
+        if sweep is not None:
+            points = [{"weights": 1000, "nonzero": left, "error": error} for left, error in sweep]
+            (record.folder / "details.json").write_text(json.dumps({"sweep": points}))
+
+    return write
+
+
+def test_a_run_is_a_point_with_its_line(write, tmp_path):
+    write("vbd-weights", 1.8, 20, sweep=[(20, 1.8), (10, 2.5), (0, 90.0)], hyper={"kl_weight": 2.0})
+    write("sparse-vd", 1.9, 10, seed=2)
+    vd, vbd = sorted(points_of(TABLE, COLUMN, tmp_path), key=lambda point: point.method)
+    assert (vbd.method, vbd.ratio, vbd.error, vbd.setting) == ("VBD", 50.0, 1.8, "kl_weight = 2")
+    assert vbd.curve == ((50.0, 1.8), (100.0, 2.5))
+    assert (vd.method, vd.ratio, vd.seed, vd.curve) == ("Sparse VD", 100.0, 2, ())
+
+
+def test_only_runs_on_test_data_with_the_budget_of_the_table_count(write, tmp_path):
+    write("vbd-weights", 1.8, 20, n_valid=5000)
+    write("vbd-weights", 1.8, 20, epochs=10)
+    write("vbd-weights", 1.8, 20, n_train=1000)
+    write("bernoulli-dropout", 1.8, 1000)
+    assert points_of(TABLE, COLUMN, tmp_path) == []
+    said = frontier_of(4, "lenet-300-100", tmp_path)
+    assert (
+        said
+        == "Of LeNet-300-100 no smaller network has been recorded: `vbdrop table 4 --run --column lenet-300-100`.\n"
+    )
+
+
+def test_neurons_are_counted_by_the_weights_between_them(write, tmp_path):
+    write("sparse-vd", 1.9, 10)
+    structured = replace(protocol_of(5), columns=(COLUMN,))
+    (point,) = points_of(structured, COLUMN, tmp_path)
+    assert point.ratio == 50.0
+
+
+def test_the_papers_points_leave_out_the_original():
+    points = published_points(TABLE, COLUMN)
+    assert ("VBD", 81, 1.76) in [(point.method, point.ratio, point.error) for point in points]
+    assert all(point.ratio > 1 for point in points)
+
+
+def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path):
+    for seed in (0, 1):
+        write("vbd-weights", 1.8 + seed / 10, 20, seed=seed, sweep=[(20, 1.8), (10, 2.5)])
+    write("plain", 1.5, 1000)
+    figure = frontier_of(4, "lenet-300-100", tmp_path)
+    label = re.search(r'aria-label="([^"]+)"', figure)[1]
+    assert "VBD: 1.80 % with 50 times fewer weights; VBD: 1.90 %" in label
+    assert "n = 2 (seed 0, 1) of VBD (kl_weight = 1)" in figure
+    assert "no threshold was chosen on the test data" in figure
+    legend = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
+    assert {"VBD", "DNS, the paper", "hollow: the paper", "the original"} <= set(legend)
+    assert legend.count("VBD") == 1
+    assert "var(--series-1)" in figure
+    assert "#0" not in re.sub(r"url\(#|href=\"#", "", figure)

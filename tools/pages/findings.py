@@ -1,0 +1,149 @@
+"""What the records say, in sentences: made while the site is built, so that no figure in them can be out of date."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.pages.frontier import Point, points_of
+from tools.results import ERROR_TITLES, ERRORS
+
+from vbdrop.experiments import PROTOCOLS, Book, Table, TableCell, ablations, protocol_of, table
+from vbdrop.experiments.tables import Stat
+
+OURS, RIVAL = "VBD", "Sparse VD"
+NONE_YET = "Nothing has been recorded yet.\n"
+
+
+def findings(records: Path) -> str:
+    """Say what came out, in Markdown: a point for each network that has been run.
+
+    Args:
+        records: The folder of records.
+    """
+    said = [*_compression(4, records), *_compression(5, records), *_regularisation(records)]
+    return "\n".join(f"- {each}" for each in said) + "\n" if said else NONE_YET
+
+
+def missing(records: Path) -> str:
+    """Say what has not been run, in Markdown: a point for each table.
+
+    Args:
+        records: The folder of records.
+    """
+    tables = [table(Book(protocol, records)) for protocol in (*PROTOCOLS.values(), ablations())]
+    return "\n".join(f"- {_gaps(each)}" for each in tables) + "\n"
+
+
+def _compression(number: int, records: Path) -> list[str]:
+    whole = table(Book(protocol_of(number), records))
+    said = []
+    for column in whole.protocol.columns:
+        cells = [cell for cell in whole.cells if cell.column.key == column.key and cell.ours is not None]
+        once = {cell.runs: cell for cell in cells if cell.row.ours or cell.row.key in ("vd", "original")}
+        in_order = sorted(once.values(), key=lambda cell: (not cell.row.ours, cell.row.method == "plain"))
+        sentences = [_smaller(cell, number) for cell in in_order]
+        if not any(cell.row.ours for cell in once.values()):
+            continue
+        if number == 4:
+            sentences += _at_equal_size(points_of(whole.protocol, column, records))
+        said.append(f"**{column.title}, {whole.protocol.kind}.** {' '.join(sentences)}")
+    return said
+
+
+def _smaller(cell: TableCell, number: int) -> str:
+    if cell.ours is None:
+        raise ValueError("`cell` must have figures.")
+    name, error = cell.row.title, _error(cell.ours.error)
+    if cell.row.method == "plain":
+        return f"The original network has {error}."
+    ratio = cell.ours.ratio if number == 4 else cell.ours.compact_ratio
+    paper = ""
+    if cell.paper is not None and cell.paper.ratio is not None:
+        paper = f"; the paper has {_times(cell.paper.ratio)} at {cell.paper.error:.2f} %"
+    star = ", default settings" if cell.choice is None else ""
+    return f"{name}: {_times(ratio.mean)} fewer weights at {error}{star}{paper}."
+
+
+def _at_equal_size(points: Sequence[Point]) -> list[str]:
+    """Compare the two methods where their threshold brings them to the same size: that of the smaller one."""
+    ours, rival = ([point for point in points if point.method == name and point.curve] for name in (OURS, RIVAL))
+    if not ours or not rival:
+        return []
+    ratio = max(_mean([point.ratio for point in group]) for group in (ours, rival))
+    errors = [[error_at(point, ratio) for point in group] for group in (ours, rival)]
+    known = [[error for error in group if error is not None] for group in errors]
+    if not all(known):
+        return []
+    return [
+        f"Cut by the threshold to {_times(ratio)} fewer weights, without training again, {OURS} has "
+        f"{_mean(known[0]):.2f} % and {RIVAL[0].lower()}{RIVAL[1:]} {_mean(known[1]):.2f} %."
+    ]
+
+
+def error_at(point: Point, ratio: float) -> float | None:
+    """Return the error of a run where its threshold leaves so many times fewer weights; None outside its curve.
+
+    Args:
+        point: A run with a curve; between two thresholds it is taken as straight over the logarithm of the ratio.
+        ratio: How many times fewer.
+    """
+    pairs = zip(point.curve, point.curve[1:], strict=False)
+    for (low, before), (high, after) in pairs:
+        if low <= ratio <= high:
+            share = 0.0 if low == high else math.log(ratio / low) / math.log(high / low)
+            return before + share * (after - before)
+    return None
+
+
+def _regularisation(records: Path) -> list[str]:
+    said = []
+    for number, key in ERRORS.items():
+        whole = table(Book(protocol_of(number), records), columns=[key])
+        cells = [cell for cell in whole.cells if cell.ours is not None]
+        ours = [cell for cell in cells if cell.row.ours]
+        if not ours:
+            continue
+        best = min(cells, key=lambda cell: cell.ours.error.mean if cell.ours else math.inf)
+        shown = [*ours, *(cell for cell in cells if cell.row.key in ("vd", "none"))]
+        if best not in shown:
+            shown.append(best)
+        figures = "; ".join(map(_beside_the_paper, shown))
+        both = [cell for cell in cells if cell.paper is not None]
+        lower = sum(cell.ours.error.mean < cell.paper.error for cell in both if cell.ours and cell.paper)
+        said.append(
+            f"**{ERROR_TITLES[number]}, as a regulariser.** {figures}. The lowest of {len(cells)} methods is "
+            f"{best.row.title}. Of the {len(both)} that the paper has, {lower} have a lower error here than there."
+        )
+    return said
+
+
+def _beside_the_paper(cell: TableCell) -> str:
+    paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
+    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{paper}"
+
+
+def _gaps(whole: Table) -> str:
+    cells = whole.cells
+    never = [cell for cell in cells if cell.ours is None and not cell.diverged]
+    fewer = [cell for cell in cells if cell.ours is not None and cell.ours.error.n < cell.column.seeds]
+    unchosen = [cell for cell in cells if cell.ours is not None and cell.choice is None]
+    parts = [
+        f"{len(never)} of {len(cells)} cells have not been run",
+        f"{len(fewer)} have fewer seeds than planned",
+        f"{len(unchosen)} have default settings, since their trials have not been run",
+    ]
+    some = [part for part, group in zip(parts, (never, fewer, unchosen), strict=True) if group]
+    return f"{whole.protocol.name}: {'; '.join(some) or 'everything has been run'}."
+
+
+def _error(error: Stat) -> str:
+    spread = "" if error.sd is None else f" ± {error.sd:.2f}"
+    return f"{error.mean:.2f}{spread} % (n = {error.n})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f} times" if ratio >= 20 else f"{ratio:.1f} times"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
