@@ -37,7 +37,7 @@ class Staged(Method):
 
     @property
     def shrinks(self) -> bool:
-        """A dead weight or unit gets no gradient that would bring it back."""
+        """The penalty keeps dead weights and units dead."""
         return True
 
     @abstractmethod
