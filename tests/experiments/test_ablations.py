@@ -1,5 +1,7 @@
 """The ablations: one change each, judged on validation data."""
 
+import json
+
 import pytest
 
 from vbdrop.experiments import ABLATIONS, Book, ablations, layout, markdown, protocol_of, settings, table
@@ -15,7 +17,12 @@ def book(tmp_path, write_record):
     book = Book(ablations().with_seeds(2), tmp_path, {"mnist": "ab"})
     for key, errors, ratio in (("base", (1.8, 2.0), 80.0), ("late-kl", (1.7, 1.8), 100.0), ("rate-lr-3", (2.5,), None)):
         for config, error in zip(book.cell(key, COLUMN).finals, errors, strict=False):
-            write_record(config, error=error, ratio=ratio)
+            record = write_record(config, error=error, ratio=ratio)
+            sweep = [
+                {"weights": 1000, "nonzero": left, "error": worse + error} for left, worse in ((12.5, 0), (5, 1.0))
+            ]
+            if ratio is not None:
+                (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
     return book
 
 
@@ -50,10 +57,18 @@ def test_a_baseline_gets_what_its_rival_gets():
 def test_the_sheet_says_how_far_from_the_base_a_change_is(book):
     (sheet,) = layout(table(book))
     rows = {row[0]: row[1:] for row in sheet.rows}
-    assert rows["VBD"] == ("–", "1.90 ± 0.14", "–", "80 ± 0x", "–", "2")
-    assert rows["Late KL"] == ("hold = 0.25, ramp = 0.25", "1.75 ± 0.07", "-0.15", "100 ± 0x", "+25 %", "2")
-    assert rows["Faster variances"] == ("rate_lr = 3", "2.50", "+0.60", "∞", "–", "1")
-    assert rows["Sparse VD"] == ("–", "not run", "–", "–", "–", "–")
+    assert rows["VBD"] == ("–", "1.90 ± 0.14", "–", "80 ± 0x", "–", "–", "2")
+    assert rows["Late KL"] == (
+        "hold = 0.25, ramp = 0.25",
+        "1.75 ± 0.07",
+        "-0.15",
+        "100 ± 0x",
+        "+25 %",
+        "-0.15 at 80x",
+        "2",
+    )
+    assert rows["Faster variances"] == ("rate_lr = 3", "2.50", "+0.60", "∞", "–", "–", "1")
+    assert rows["Sparse VD"] == ("–", "not run", "–", "–", "–", "–", "–")
 
 
 def test_a_row_without_its_base_has_no_difference(book):

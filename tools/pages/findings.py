@@ -8,6 +8,7 @@ from tools.pages.frontier import Point, points_of
 from tools.results import ERROR_TITLES, ERRORS
 
 from vbdrop.experiments import PROTOCOLS, Book, Table, TableCell, ablations, protocol_of, table
+from vbdrop.experiments.curves import at_one_size
 from vbdrop.experiments.tables import Stat
 
 OURS, RIVAL = "VBD", "Sparse VD"
@@ -65,34 +66,15 @@ def _smaller(cell: TableCell, number: int) -> str:
 
 
 def _at_equal_size(points: Sequence[Point]) -> list[str]:
-    """Compare the two methods where their threshold brings them to the same size: that of the smaller one."""
-    ours, rival = ([point for point in points if point.method == name and point.curve] for name in (OURS, RIVAL))
-    if not ours or not rival:
-        return []
-    ratio = max(_mean([point.ratio for point in group]) for group in (ours, rival))
-    errors = [[error_at(point, ratio) for point in group] for group in (ours, rival)]
-    known = [[error for error in group if error is not None] for group in errors]
-    if not all(known):
+    """Compare the two methods where their thresholds bring them to one size."""
+    ours, rival = ([point.curve for point in points if point.method == name] for name in (OURS, RIVAL))
+    same = at_one_size(ours, rival)
+    if same is None:
         return []
     return [
-        f"Cut by the threshold to {_times(ratio)} fewer weights, without training again, {OURS} has "
-        f"{_mean(known[0]):.2f} % and {RIVAL[0].lower()}{RIVAL[1:]} {_mean(known[1]):.2f} %."
+        f"Cut by the threshold to {_times(same.ratio)} fewer weights, without training again, {OURS} has "
+        f"{same.first:.2f} % and {RIVAL[0].lower()}{RIVAL[1:]} {same.second:.2f} %."
     ]
-
-
-def error_at(point: Point, ratio: float) -> float | None:
-    """Return the error of a run where its threshold leaves so many times fewer weights; None outside its curve.
-
-    Args:
-        point: A run with a curve; between two thresholds it is taken as straight over the logarithm of the ratio.
-        ratio: How many times fewer.
-    """
-    pairs = zip(point.curve, point.curve[1:], strict=False)
-    for (low, before), (high, after) in pairs:
-        if low <= ratio <= high:
-            share = 0.0 if low == high else math.log(ratio / low) / math.log(high / low)
-            return before + share * (after - before)
-    return None
 
 
 def _regularisation(records: Path) -> list[str]:
@@ -143,7 +125,3 @@ def _error(error: Stat) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0f} times" if ratio >= 20 else f"{ratio:.1f} times"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

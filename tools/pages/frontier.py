@@ -8,17 +8,19 @@ from dataclasses import dataclass, fields, replace
 from html import escape
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-from vbdrop.experiments import PROTOCOLS, Column, Protocol, Record, Row, all_records, published_in
-from vbdrop.experiments.records import DETAILS
+from vbdrop.experiments import PROTOCOLS, Column, Protocol, Row, all_records, published_in
+from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.methods import METHODS
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style
-from vbdrop.train.files import read_json
 
-HEIGHT = 3.6
+SIZE = (4.4, 3.7)
+"""Inches: small, so that the text can be read where the picture is as wide as a phone."""
+
+RIVAL = "sparse-vd"
 ROOM = 0.35
 """Points of error above the highest mark; a line that goes higher leaves the picture."""
 
@@ -45,7 +47,7 @@ class Point:
     error: float
     seed: int | None = None
     setting: str = ""
-    curve: tuple[tuple[float, float], ...] = ()
+    curve: Curve = ()
 
 
 def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
@@ -56,7 +58,7 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
         column: The network.
         records: The folder of records.
     """
-    size = "compact_weights" if protocol.kind == "neurons" else "nonzero"
+    size: Literal["compact_weights", "nonzero"] = "compact_weights" if protocol.kind == "neurons" else "nonzero"
     found = []
     for record in all_records(records):
         if not record.finished:
@@ -76,7 +78,7 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
                     error=result["error"],
                     seed=config.budget.seed,
                     setting=_setting(row, config.hyper),
-                    curve=_curve(record, size),
+                    curve=threshold_curve(record, size),
                 )
             )
     return found
@@ -120,12 +122,6 @@ def _setting(row: Row, hyper: Mapping[str, Any]) -> str:
                      for name in knobs)  # fmt: skip
 
 
-def _curve(record: Record, size: str) -> tuple[tuple[float, float], ...]:
-    path = record.folder / DETAILS
-    sweep = (read_json(path)["sweep"] if path.is_file() else None) or []
-    return tuple(sorted((point["weights"] / point[size], point["error"]) for point in sweep if point.get(size)))
-
-
 def frontier_of(number: int, key: str, records: Path) -> str:
     """Draw error against compression of a network.
 
@@ -148,18 +144,24 @@ def frontier_of(number: int, key: str, records: Path) -> str:
     pruned.sort(key=lambda point: (list(looks).index(point.method), point.setting, point.seed))
     label = f"Test error against compression, {column.title}. {'; '.join(map(_figure, pruned))}."
     with style():
-        canvas = Canvas(HEIGHT)
+        canvas = Canvas(SIZE[1])
+        canvas.figure.set_size_inches(SIZE)
         _draw(canvas.axes[0], pruned, published_points(protocol, column), original, looks)
-        what = "weights between the units that are left" if protocol.kind == "neurons" else "weights"
-        canvas.axes[0].set_xlabel(f"how many times fewer {what}")
+        between = " between units" if protocol.kind == "neurons" else ""
+        canvas.axes[0].set_xlabel(f"how many times fewer weights{between}")
         svg = canvas.svg(label)
     return f'<figure class="plot">{svg}<figcaption>{escape(_caption(column, pruned))}</figcaption></figure>\n'
 
 
+def _rank(row: Row) -> tuple[bool, bool]:
+    """The paper's own method first, then its rival."""
+    return not row.ours, row.method != RIVAL
+
+
 def _looks(protocol: Protocol, pruned: Sequence[Point]) -> dict[str, tuple[str, str]]:
     """A colour and a mark for each method, the paper's own first; those without a line have the colour of the axes."""
-    names = dict.fromkeys(_name(row) for row in sorted(protocol.rows, key=lambda row: not row.ours))
-    lines = {_name(row) for row in protocol.rows if row.ours or row.key == "vd"}
+    names = dict.fromkeys(_name(row) for row in sorted(protocol.rows, key=_rank))
+    lines = {_name(row) for row in protocol.rows if row.ours or row.method == RIVAL}
     lines |= {point.method for point in pruned if point.curve}
     colours = dict(zip([name for name in names if name in lines], SERIES, strict=False))
     return {name: (colours.get(name, MUTED), mark) for name, mark in zip(names, cycle(MARKS), strict=False)}
@@ -183,7 +185,7 @@ def _draw(
         named.add(point.method)
     for point in paper:
         colour, mark = looks[point.method]
-        label = None if point.method in named else f"{point.method}, the paper"
+        label = None if point.method in named else point.method
         axes.plot(point.ratio, point.error, mark, **_hollow(colour), label=label)
         named.add(point.method)
     if paper:
@@ -199,7 +201,9 @@ def _draw(
     axes.set_xlim(min(ratios) / 1.2, max(ratios) * 2)
     axes.set_ylim(min(errors) - 0.1, max(errors) + ROOM)
     axes.set_ylabel("test error, %")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2, handlelength=1.6)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2
+    )
 
 
 def _hollow(colour: str) -> dict[str, Any]:
@@ -222,9 +226,12 @@ def _caption(column: Column, pruned: Sequence[Point]) -> str:
     runs = "; ".join(
         f"n = {len(each)} (seed {', '.join(map(str, each))}) of {', '.join(names)}" for each, names in together.items()
     )
+    lines = (
+        " Its line is the same network cut at other thresholds, without training again: it describes the network, and no "
+        "threshold was chosen on the test data."
+    )
     return (
         f"{column.title} on {column.data.upper()}, {column.budget.epochs} epochs: to the right is smaller, further "
-        "down is better. A filled mark is a trained network at the threshold that was set before it was trained. Its "
-        "line is the same network cut at other thresholds, without training again: it describes the network, and no "
-        f"threshold was chosen on the test data. Hollow marks are the paper's. Runs: {runs}."
+        "down is better. A filled mark is a trained network, with a threshold that was set before it was trained."
+        f"{lines if any(point.curve for point in pruned) else ''} Hollow marks are the paper's. Runs: {runs}."
     )

@@ -45,7 +45,7 @@ _VBD = (
     _change(
         "rate-lr-3",
         "Faster variances",
-        "The gradient of log_sigma2 is small beside that of the weights. Does a learning rate of its own help?",
+        "log_sigma2 starts at -10 and has a long way to go. Does a larger learning rate of its own help?",
         rate_lr=3.0,
     ),
     _change("rate-lr-10", "Much faster variances", "And a still larger one?", rate_lr=10.0),

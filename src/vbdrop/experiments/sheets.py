@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from vbdrop.experiments.curves import at_one_size
 from vbdrop.experiments.protocol import Column
 from vbdrop.experiments.tables import Stat, Table, TableCell
 
@@ -74,7 +75,8 @@ def notes(table: Table) -> list[str]:
     if protocol.on_validation:
         said.append(
             "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
-            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent."
+            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent; "
+            "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest."
         )
     else:
         said.append(
@@ -185,21 +187,28 @@ def _compression(table: Table, column: Column) -> Sheet:
 
 def _changes(table: Table, column: Column) -> Sheet:
     """What was changed against the base, what came out, and how far from the base that is."""
-    header = ("Change", "settings", "error %", "to base", "fewer weights", "to base", "n")
+    header = ("Change", "settings", "error %", "to base", "fewer weights", "to base", "error at one size", "n")
     cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
     rows = []
     for cell in cells.values():
         base = table.protocol.row(cell.row.base) if cell.row.base else None
         changed = {name: value for name, value in cell.row.fixed.items() if base and base.fixed.get(name) != value}
-        ratio = n = more = fewer = NONE
-        if cell.ours is not None:
-            ratio, n = _times(cell.ours.ratio), str(cell.ours.error.n)
-            figures = cells[base.key].ours if base and base.key in cells else None
-            if figures is not None:
-                more = f"{cell.ours.error.mean - figures.error.mean:+.2f}"
-                fewer = _percent_more(cell.ours.ratio.mean, figures.ratio.mean)
-        rows.append((cell.row.title, _settings(changed), _error(cell), more, ratio, fewer, n))
+        more, fewer, at_one_size = _to_base(cell, cells.get(base.key) if base else None)
+        ratio, n = (_times(cell.ours.ratio), str(cell.ours.error.n)) if cell.ours is not None else (NONE, NONE)
+        rows.append((cell.row.title, _settings(changed), _error(cell), more, ratio, fewer, at_one_size, n))
     return Sheet(column.title, header, tuple(rows), tuple(cell.row.ours for cell in cells.values()))
+
+
+def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
+    """The differences of the error, of the ratio, and of the error where both are cut to one size."""
+    if cell.ours is None or base is None or base.ours is None:
+        return NONE, NONE, NONE
+    same = at_one_size(cell.curves, base.curves)
+    return (
+        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}",
+        _percent_more(cell.ours.ratio.mean, base.ours.ratio.mean),
+        NONE if same is None else f"{same.first - same.second:+.2f} at {same.ratio:.0f}x",
+    )
 
 
 def _percent_more(ratio: float, base: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vbdrop.experiments.cells import Book, Cell
+from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
 from vbdrop.experiments.records import record_of
@@ -83,6 +84,7 @@ class TableCell:
         trials: How many settings were tried.
         runs: The names of the runs behind ``ours``.
         command: Runs what is missing; None if nothing is.
+        curves: What those runs give at other thresholds, a run each; empty ones where the records do not hold it.
     """
 
     row: Row
@@ -95,6 +97,7 @@ class TableCell:
     trials: int
     runs: tuple[str, ...]
     command: str | None
+    curves: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def _cell(book: Book, cell: Cell) -> TableCell:
     hopeless = cell.decided and cell.chosen is None
     diverged = 1 if hopeless else len(cell.results) - len(finished)
     complete = cell.decided and len(cell.results) == len(cell.finals)
+    ended = [record for config in cell.finals if (record := record_of(config, book.records)).finished]
     command = f"{book.protocol.command} {'--quick' if book.protocol.quick else '--run'} --row {cell.row.key}"
     if book.protocol.number is not None:
         command += f" --column {cell.column.key}"
@@ -168,8 +172,9 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         choice=_knobs(cell),
         validation_error=cell.validation["error"] if cell.validation else None,
         trials=len(cell.trials),
-        runs=tuple(config.name for config in cell.finals if record_of(config, book.records).finished),
+        runs=tuple(record.folder.name for record in ended),
         command=None if complete else command,
+        curves=tuple(map(threshold_curve, ended)),
     )
 
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-from tools.pages.findings import error_at, findings, missing
+from tools.pages.findings import _at_equal_size, findings, missing
 from tools.pages.frontier import Point
 from tools.results import RECORDS
 
@@ -26,9 +25,10 @@ def test_the_figures_are_those_of_the_tables():
     assert f"The lowest of {len(errors)} methods is {best.row.title}." in text
 
 
-def test_the_error_between_two_thresholds():
-    run = Point("VBD", plain=False, ratio=10.0, error=1.0, curve=((10.0, 1.0), (1000.0, 3.0)))
-    assert error_at(run, 100.0) == pytest.approx(2.0)
-    assert error_at(run, 10.0) == 1.0
-    assert error_at(run, 9.0) is None
-    assert error_at(run, 2000.0) is None
+def test_two_methods_are_compared_where_they_have_the_same_size():
+    assert _at_equal_size([Point("VBD", plain=False, ratio=10.0, error=1.0)]) == []
+    vbd = Point("VBD", plain=False, ratio=10.0, error=1.0, curve=((10.0, 1.0), (1000.0, 3.0)))
+    rival = Point("Sparse VD", plain=False, ratio=100.0, error=1.5, curve=((100.0, 1.5), (1000.0, 4.0)))
+    (said,) = _at_equal_size([vbd, rival])
+    assert said.startswith("Cut by the threshold to 100 times fewer weights")
+    assert said.endswith("VBD has 2.00 % and sparse VD 1.50 %.")

@@ -78,7 +78,7 @@ def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path)
     assert "n = 2 (seed 0, 1) of VBD (kl_weight = 1)" in figure
     assert "no threshold was chosen on the test data" in figure
     legend = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
-    assert {"VBD", "DNS, the paper", "hollow: the paper", "the original"} <= set(legend)
+    assert {"VBD", "DNS", "hollow: the paper", "the original"} <= set(legend)
     assert legend.count("VBD") == 1
     assert "var(--series-1)" in figure
     assert "#0" not in re.sub(r"url\(#|href=\"#", "", figure)

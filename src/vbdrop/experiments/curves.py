@@ -1,0 +1,85 @@
+"""One trained network at many thresholds: its error where it has been cut to a given size."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
+
+from vbdrop.experiments.records import DETAILS, Record
+from vbdrop.train.files import read_json
+
+Curve: TypeAlias = tuple[tuple[float, float], ...]
+"""Pairs of how many times fewer weights there are, and the error in percent; by the first."""
+
+
+def threshold_curve(record: Record, size: Literal["nonzero", "compact_weights"] = "nonzero") -> Curve:
+    """Read what a run gives at other thresholds than its own; empty where its record does not hold that.
+
+    Args:
+        record: The record of a run that has ended.
+        size: What is counted: weights that are not zero, or weights between units that are alive.
+
+    Raises:
+        RecordError: The file is damaged.
+
+    Example:
+        >>> from pathlib import Path
+        >>> threshold_curve(Record(Path("no/such/run")))
+        ()
+    """
+    path = record.folder / DETAILS
+    sweep = (read_json(path)["sweep"] if path.is_file() else None) or []
+    return tuple(sorted((point["weights"] / point[size], point["error"]) for point in sweep if point.get(size)))
+
+
+def error_at(curve: Curve, ratio: float) -> float | None:
+    """Return the error of a network that its threshold cuts to so many times fewer weights.
+
+    Args:
+        curve: Its curve; between two thresholds it is taken as straight over the logarithm of the ratio.
+        ratio: How many times fewer.
+
+    Returns:
+        The error; None outside the curve.
+
+    Example:
+        >>> error_at(((10.0, 1.5), (1000.0, 2.5)), 100.0)
+        2.0
+    """
+    for (low, before), (high, after) in pairwise(curve):
+        if low <= ratio <= high:
+            share = 0.0 if low == high else math.log(ratio / low) / math.log(high / low)
+            return before + share * (after - before)
+    return None
+
+
+class AtOneSize(NamedTuple):
+    """Two groups of networks, cut to one size: how many times fewer weights, and their mean errors."""
+
+    ratio: float
+    first: float
+    second: float
+
+
+def at_one_size(first: Sequence[Curve], second: Sequence[Curve]) -> AtOneSize | None:
+    """Compare two groups of networks where all of them have the same size: the largest that each can be cut to.
+
+    Args:
+        first: A curve for each network of the first group.
+        second: Likewise of the second.
+
+    Returns:
+        The comparison; None if a group is empty, or a network has no curve, or cannot be cut so far.
+
+    Example:
+        >>> at_one_size([((10.0, 1.0), (1000.0, 3.0))], [((100.0, 1.5), (1000.0, 4.0))])
+        AtOneSize(ratio=100.0, first=2.0, second=1.5)
+    """
+    if not first or not second or not all((*first, *second)):
+        return None
+    ratio = max(curve[0][0] for curve in (*first, *second))
+    errors = [[error_at(curve, ratio) for curve in group] for group in (first, second)]
+    if None in (*errors[0], *errors[1]):
+        return None
+    return AtOneSize(ratio, *(statistics.fmean(error for error in group if error is not None) for group in errors))

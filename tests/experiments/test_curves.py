@@ -1,0 +1,40 @@
+"""Errors at other thresholds."""
+
+import json
+
+import pytest
+
+from vbdrop.experiments.curves import at_one_size, error_at, threshold_curve
+
+CURVE = ((10.0, 1.0), (100.0, 2.0), (1000.0, 6.0))
+
+
+def test_the_curve_is_that_of_the_details_without_what_has_nothing_left(tiny, write_record):
+    record = write_record(tiny())
+    assert threshold_curve(record) == ()
+    sweep = [{"weights": 100, "nonzero": n, "compact_weights": 2 * n, "error": 10.0 - n} for n in (0, 1, 5)]
+    (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+    assert threshold_curve(record) == ((20.0, 5.0), (100.0, 9.0))
+    assert threshold_curve(record, "compact_weights") == ((10.0, 5.0), (50.0, 9.0))
+    (record.folder / "details.json").write_text(json.dumps({"sweep": None}))
+    assert threshold_curve(record) == ()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "error"), [(10.0, 1.0), (100.0, 2.0), (10**1.5, 1.5), (10**2.5, 4.0), (9.9, None), (1001.0, None)]
+)
+def test_between_two_thresholds_the_error_is_straight_over_the_logarithm(ratio, error):
+    assert error_at(CURVE, ratio) == (None if error is None else pytest.approx(error))
+
+
+def test_two_thresholds_of_one_size_are_no_division_by_zero():
+    assert error_at(((10.0, 1.0), (10.0, 2.0), (20.0, 3.0)), 10.0) == 1.0
+
+
+def test_two_groups_are_compared_at_the_largest_size_that_all_can_be_cut_to():
+    other = ((100.0, 3.0), (1000.0, 3.0))
+    assert at_one_size([CURVE, other], [CURVE]) == pytest.approx((100.0, 2.5, 2.0))
+    assert at_one_size([CURVE], [CURVE]) == (10.0, 1.0, 1.0)
+    assert at_one_size([CURVE], [((2000.0, 5.0), (3000.0, 5.0))]) is None
+    assert at_one_size([], [CURVE]) is None
+    assert at_one_size([CURVE], [CURVE, ()]) is None
