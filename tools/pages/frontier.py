@@ -227,8 +227,8 @@ def _caption(column: Column, pruned: Sequence[Point]) -> str:
         f"n = {len(each)} (seed {', '.join(map(str, each))}) of {', '.join(names)}" for each, names in together.items()
     )
     lines = (
-        " Its line is the same network cut at other thresholds, without training again: it describes the network, and no "
-        "threshold was chosen on the test data."
+        " Its line is the same network cut at other thresholds, without training again: it describes the network, and "
+        "no threshold was chosen on the test data."
     )
     return (
         f"{column.title} on {column.data.upper()}, {column.budget.epochs} epochs: to the right is smaller, further "
