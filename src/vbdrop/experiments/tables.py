@@ -202,7 +202,7 @@ def _knobs(cell: Cell) -> dict[str, Any] | None:
     """The hyper-parameters in which the trials differ, as they were chosen."""
     if cell.choice is None:
         return None
-    varied = [name for name in cell.choice if len({repr(trial.hyper[name]) for trial in cell.trials}) > 1]
+    varied = [name for name in cell.choice if len({repr(trial.hyper.get(name)) for trial in cell.trials}) > 1]
     return {name: cell.choice[name] for name in varied}
 
 
