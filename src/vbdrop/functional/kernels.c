@@ -165,6 +165,15 @@ static inline double total_of(const log1p_sum *sum) {
     return total;
 }
 
+/* what vbdrop_posterior does with one weight */
+static inline void posterior_at(float theta, float log_sigma2, float limit, float *weight, float *sigma2, log1p_sum *sum,
+                                int l) {
+    const float s = exp_of(log_sigma2);
+    *sigma2 = s;
+    *weight = s < limit * theta * theta ? theta : 0.0f;
+    add_log1p(sum, l, ratio_of(theta * theta, 1.0f / s));
+}
+
 /* sigma2 = exp(log_sigma2); weight = theta where sigma2 < limit * theta^2, else 0;
    returns the sum of log(1 + theta^2 / sigma2), that is twice the KL of the hierarchical prior */
 double vbdrop_posterior(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
@@ -180,24 +189,16 @@ double vbdrop_posterior(const float *theta, const float *log_sigma2, float limit
         for (; i + LANES <= end; i += LANES) {
 #pragma omp simd
             for (int l = 0; l < LANES; l++) {
-                const float s = exp_of(log_sigma2[i + l]), t = theta[i + l];
-                sigma2[i + l] = s;
-                weight[i + l] = s < limit * t * t ? t : 0.0f;
-                add_log1p(&sum, l, ratio_of(t * t, 1.0f / s));
+                posterior_at(theta[i + l], log_sigma2[i + l], limit, weight + i + l, sigma2 + i + l, &sum, l);
             }
         }
-        for (int l = 0; i < end; i++, l++) {
-            const float s = exp_of(log_sigma2[i]), t = theta[i];
-            sigma2[i] = s;
-            weight[i] = s < limit * t * t ? t : 0.0f;
-            add_log1p(&sum, l, ratio_of(t * t, 1.0f / s));
-        }
+        for (int l = 0; i < end; i++, l++) posterior_at(theta[i], log_sigma2[i], limit, weight + i, sigma2 + i, &sum, l);
         total += total_of(&sum);
     }
     return total;
 }
 
-/* A mask takes a mean that is not zero, and whose variance is too large for it. */
+/* Whether a mask changes nothing about a mean: a mean of zero is not changed by any. */
 static inline int is_kept(float theta, float sigma2, float limit) {
     return (sigma2 < limit * theta * theta) | (theta == 0.0f);
 }
