@@ -127,7 +127,7 @@ def _error(cell: TableCell) -> str:
         return "–"
     error = cell.ours.error
     spread = "" if error.sd is None else f" ± {error.sd:.2f}"
-    return f"{error.mean:.2f}{spread}" + (" *" if cell.choice is None else "")
+    return f"{error.mean:.2f}{spread}" + (" *" if cell.is_by_default else "")
 
 
 def _note(cells: list[TableCell]) -> str:
@@ -137,7 +137,7 @@ def _note(cells: list[TableCell]) -> str:
         return "Nothing has been recorded yet.\n"
     several = "one run each" if counts == [1] else f"the mean ± standard deviation of up to {counts[-1]} runs"
     note = f"Ours: {several}, on the test data after the last epoch."
-    if any(cell.choice is None for cell in cells):
+    if any(cell.is_by_default for cell in cells):
         note += " \\* with default settings, not yet chosen on validation data."
     return f"{note}\n"
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -97,3 +98,13 @@ def test_a_network_with_nothing_left_has_an_infinite_ratio_and_the_table_is_stil
 def test_stat_needs_a_number():
     with pytest.raises(ValueError, match="at least one number"):
         stat([])
+
+
+def test_a_method_with_nothing_to_choose_is_never_said_to_have_default_settings(book):
+    whole = table(book)
+    original, tuned = (whole.cell(row, "lenet-300-100") for row in ("original", "vbd"))
+    assert original.ours is not None
+    assert not original.is_by_default
+    assert not tuned.is_by_default
+    assert replace(tuned, choice=None).is_by_default
+    assert not replace(tuned, choice=None, ours=None).is_by_default

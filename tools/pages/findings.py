@@ -61,7 +61,7 @@ def _smaller(cell: TableCell, number: int) -> str:
     paper = ""
     if cell.paper is not None and cell.paper.ratio is not None:
         paper = f"; the paper has {_times(cell.paper.ratio)} at {cell.paper.error:.2f} %"
-    star = ", default settings" if cell.choice is None else ""
+    star = ", default settings" if cell.is_by_default else ""
     return f"{name}: {_times(ratio.mean)} fewer weights at {error}{star}{paper}."
 
 
@@ -108,7 +108,7 @@ def _gaps(whole: Table) -> str:
     cells = whole.cells
     never = [cell for cell in cells if cell.ours is None and not cell.diverged]
     fewer = [cell for cell in cells if cell.ours is not None and cell.ours.error.n < cell.column.seeds]
-    unchosen = [cell for cell in cells if cell.ours is not None and cell.choice is None]
+    unchosen = [cell for cell in cells if cell.is_by_default]
     parts = [
         f"{len(never)} of {len(cells)} cells have not been run",
         f"{len(fewer)} have fewer seeds than planned",

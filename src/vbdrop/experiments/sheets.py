@@ -94,7 +94,7 @@ def notes(table: Table) -> list[str]:
     for column in _columns(table):
         if column.select_on is not None and protocol.kind != "error":
             said.append(f"{column.title} uses what was chosen on {protocol.column(column.select_on).title}.")
-    if any(_by_default(cell) for cell in table.cells):
+    if any(cell.is_by_default for cell in table.cells):
         said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
     said += [f"Made on {machine}." for machine in table.made_on]
     return said
@@ -227,13 +227,9 @@ def _error(cell: TableCell, *, with_n: bool = False) -> str:
     said = f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
     if with_n:
         said += f" (n={error.n})"
-    if _by_default(cell):
+    if cell.is_by_default:
         said += DEFAULT
     return said + (f" ({cell.diverged} diverged)" if cell.diverged else "")
-
-
-def _by_default(cell: TableCell) -> bool:
-    return cell.ours is not None and cell.choice is None
 
 
 def _times(ratio: Stat) -> str:

@@ -11,6 +11,7 @@ from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
 from vbdrop.experiments.records import record_of
+from vbdrop.methods import method_named
 from vbdrop.train import RecordError
 
 
@@ -98,6 +99,12 @@ class TableCell:
     runs: tuple[str, ...]
     command: str | None
     curves: tuple[Curve, ...] = ()
+
+    @property
+    def is_by_default(self) -> bool:
+        """Whether our figures have the default settings of a method that has something to choose."""
+        knobs = method_named(self.row.method).knobs
+        return self.ours is not None and self.choice is None and any(name not in self.row.fixed for name in knobs)
 
 
 @dataclass(frozen=True)
