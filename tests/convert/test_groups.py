@@ -99,3 +99,12 @@ def test_a_wrong_model_or_optimizer_is_named():
         param_groups(nn.Linear(2, 2).parameters())
     with pytest.raises(TypeError, match=r"`existing` must be a torch\.optim\.Optimizer or None; got list"):
         param_groups(converted(Weights()), existing=[])
+
+
+def test_groups_with_the_same_options_are_one():
+    model = converted(Weights())
+    (both,) = param_groups(model, lr=0.1, weight_decay=0.0)
+    assert names(model, both) == {name for name, _ in model.named_parameters()}
+    assert (both["lr"], both["weight_decay"]) == (0.1, 0.0)
+    assert len(param_groups(model, lr=0.1, rate_lr=0.2, weight_decay=0.0)) == 2
+    assert len(param_groups(model, lr=0.1)) == 2  # the optimizer may have a weight decay of its own

@@ -92,7 +92,7 @@ class NoisyWeights(Staged):
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The variances apart, without weight decay."""
-        return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr)
+        return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr, weight_decay=0.0)
 
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""

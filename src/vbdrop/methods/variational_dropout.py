@@ -138,7 +138,7 @@ class VariationalDropout(Method):
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The rates apart, without weight decay (type B)."""
-        return param_groups(model, lr=lr) if self.noise == "b" else super().groups(model, lr)
+        return param_groups(model, lr=lr, weight_decay=0.0) if self.noise == "b" else super().groups(model, lr)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the noise, and the KL over the number of examples."""

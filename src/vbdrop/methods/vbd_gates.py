@@ -83,7 +83,7 @@ class VBDGates(Staged):
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The gates apart, without weight decay."""
-        return param_groups(model, lr=lr, rate_lr=self.gate_lr * lr)
+        return param_groups(model, lr=lr, rate_lr=self.gate_lr * lr, weight_decay=0.0)
 
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the gates, and the penalty over the number of examples."""

@@ -63,7 +63,7 @@ class VBDRates(Method):
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """The rates apart, without weight decay."""
-        return param_groups(model, lr=lr)
+        return param_groups(model, lr=lr, weight_decay=0.0)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the noise, and the KL over the number of examples."""
