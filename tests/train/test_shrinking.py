@@ -120,6 +120,22 @@ def test_what_stayed_dead_goes_and_the_outputs_stay(method, net, dtype):
     assert {n: tuple(p.shape) for n, p in setting.shrinking.whole(setting.model).named_parameters()} == before
 
 
+@pytest.mark.parametrize("method", [VBDGates(), VBDWeights()], ids=["gates", "weights"])
+def test_images_keep_their_order_in_memory(method):
+    setting = Setting(method, "lenet")
+    setting.model.to(memory_format=torch.channels_last)
+    setting.train(1)
+    setting.kill_(0, 3)
+    for _ in range(2):
+        setting.check_()
+    weight = setting.model.conv2.weight
+    assert weight.shape[1] < 20
+    momentum = setting.optimizer.state[weight]["exp_avg"]
+    for tensor in (weight, momentum):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+        assert not tensor.is_contiguous()
+
+
 def test_a_unit_that_comes_back_to_life_stays():
     setting = Setting(VBDGates(), "mlp")
     setting.kill_(0, 4)

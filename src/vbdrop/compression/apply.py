@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from vbdrop.compression.bayesian import companions, is_bayesian, merged_noisy
 from vbdrop.compression.layers import beside, owner
+from vbdrop.compression.memory_format import ordered_as
 from vbdrop.compression.optimizer import adopt_, check_optimizer, cut_state_
 from vbdrop.compression.plan import Cut, Plan
 from vbdrop.compression.program import build, decoded_tensor
@@ -98,7 +99,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
             done.add(id(tensors[name]))
             if optimizer is not None and name in parameters:
                 cut_state_(optimizer, parameters[name], cuts.get(name, {}))
-            _replace_(tensors[name], small)
+            _replace_(tensors[name], ordered_as(tensors[name], small))
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)

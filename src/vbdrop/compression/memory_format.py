@@ -48,6 +48,17 @@ def prefers_channels_last(traced: Traced, model: nn.Module) -> bool:
     return bool(operations & MAX_POOLS) and known and on_cpu and not returns_images
 
 
+def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
+    """What is left of a tensor, in the order that the tensor had.
+
+    Example:
+        >>> images = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last)
+        >>> ordered_as(images, torch.zeros(2, 2, 8, 8)).stride()
+        (128, 1, 16, 2)
+    """
+    return small.contiguous(memory_format=torch.channels_last) if _is_channels_last(tensor) else small
+
+
 def _is_channels_last(tensor: Tensor) -> bool:
     """Whether a tensor has that order and not also the usual one, as a single channel or pixel has."""
     return (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop.compression.memory_format import ordered_as
 from vbdrop.compression.plan import Cut
 from vbdrop.compression.slicing import cut
 
@@ -31,7 +32,7 @@ def cut_state_(optimizer: Optimizer, parameter: nn.Parameter, axes: Cut) -> None
     state = optimizer.state.get(parameter, {})
     for key, value in state.items():
         if isinstance(value, Tensor) and value.shape == parameter.shape and value.dim():
-            state[key] = cut(value, axes)
+            state[key] = ordered_as(parameter, cut(value, axes))
 
 
 def adopt_(optimizer: Optimizer, parameter: nn.Parameter, beside: nn.Parameter) -> None:
