@@ -13,7 +13,7 @@ def network(units: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, compiler):
     folder = tmp_path_factory.mktemp("exports")
     model = network(512)
     with torch.no_grad():
