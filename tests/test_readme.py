@@ -48,6 +48,8 @@ def test_the_loop_of_the_readme_ends_sparse_and_as_accurate_as_the_plain_network
     [p for p in PAGES[1:] if script(p.read_text()).strip()],
     ids=name_of,
 )
-def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
+    if '.c")' in script(page.read_text()):  # an export to C, which is compiled to check it
+        request.getfixturevalue("compiler")
     monkeypatch.chdir(tmp_path)
     run(page, tmp_path)
