@@ -40,8 +40,10 @@ def results(function: object, given: list[Tensor | None], *extra: object) -> lis
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("need_x", [True, False])
+@pytest.mark.parametrize("weights", [1, 100, 2**20], ids="{} weights a block".format)
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 2), (17, 33, 7), (64, 300, 130)], ids=str)
-def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias, threads):
+def test_it_gives_what_the_steps_one_by_one_give(sizes, weights, need_x, bias, threads, monkeypatch):
+    monkeypatch.setattr(noisy_linear, "WEIGHTS_OF_A_BLOCK", weights)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

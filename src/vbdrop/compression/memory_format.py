@@ -56,13 +56,11 @@ def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
         >>> ordered_as(images, torch.zeros(2, 2, 8, 8)).stride()
         (128, 1, 16, 2)
     """
-    return small.contiguous(memory_format=torch.channels_last) if _is_channels_last(tensor) else small
+    return small.to(memory_format=torch.channels_last) if _is_channels_last(tensor) else small
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    """Whether a tensor has that order and not also the usual one, as a single channel or pixel has."""
-    return (
-        tensor.dim() == IMAGE_DIMS
-        and tensor.is_contiguous(memory_format=torch.channels_last)
-        and not tensor.is_contiguous()
-    )
+    """Whether a tensor has that order by its strides, which say what is wanted where both orders are the same."""
+    if tensor.dim() != IMAGE_DIMS or not tensor.is_contiguous(memory_format=torch.channels_last):
+        return False
+    return tensor.stride() != torch.empty(tensor.shape, device="meta").stride()

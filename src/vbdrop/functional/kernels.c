@@ -198,6 +198,18 @@ double vbdrop_posterior(const float *theta, const float *log_sigma2, float limit
     return total;
 }
 
+/* vbdrop_posterior without the sum */
+void vbdrop_weights(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2, int64_t n,
+                    int threads) {
+    (void)threads;
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float s = exp_of(log_sigma2[i]);
+        sigma2[i] = s;
+        weight[i] = s < limit * theta[i] * theta[i] ? theta[i] : 0.0f;
+    }
+}
+
 /* Whether a mask changes nothing about a mean: a mean of zero is not changed by any. */
 static inline int is_kept(float theta, float sigma2, float limit) {
     return (sigma2 < limit * theta * theta) | (theta == 0.0f);

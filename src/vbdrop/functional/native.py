@@ -39,10 +39,10 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_posterior_backward": ([POINTER, POINTER, FLOAT, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
     "vbdrop_masked_mean": ([POINTER, POINTER, FLOAT, POINTER, SIZE, COUNT], None),
     "vbdrop_linear": (
-        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 6, *[SIZE] * 3, COUNT],
+        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 6, *[SIZE] * 4, COUNT],
         ctypes.c_double,
     ),
-    "vbdrop_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, *[POINTER] * 7, *[SIZE] * 3, COUNT], None),
+    "vbdrop_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, COUNT, *[POINTER] * 9, *[SIZE] * 4, COUNT], None),
     "vbdrop_gate": (
         [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
         ctypes.c_double,

@@ -1,7 +1,8 @@
 """The training forward of a linear layer with noisy weights and its KL, in one call of compiled code each way.
 
 What `_NoisyWeightsAndKL` of `noisy_weights` does with a matrix product, for small layers, where the calls between the
-products take longer than the products. `linear.c` has the same passes, and takes torch's own matrix product.
+products take longer than the products, and for large ones, where the passes over the weights go through the memory:
+`linear.c` goes through them by blocks of rows, and takes torch's own matrix product.
 """
 
 import ctypes
@@ -15,6 +16,22 @@ from torch import Tensor
 from vbdrop.functional import native
 from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
 from vbdrop.functional.once import once
+
+WEIGHTS_OF_A_BLOCK = 2**19
+"""So many weights a thread are worked on at a time: few enough for a cache, enough for a matrix product to be quick."""
+
+
+def _rows_of_a_block(inputs: int, outputs: int) -> int:
+    return min(outputs, max(1, torch.get_num_threads() * WEIGHTS_OF_A_BLOCK // inputs))
+
+
+def _room(*sizes: int) -> tuple[Tensor, list[int]]:
+    """Memory for so many numbers each, and the addresses of the parts."""
+    room = torch.empty(sum(sizes))
+    starts = [room.data_ptr()]
+    for size in sizes[:-1]:
+        starts.append(starts[-1] + 4 * size)
+    return room, starts
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +60,10 @@ def usable(x: Tensor, theta: Tensor, bias: Tensor | None, noise: Tensor | None) 
 
 
 class NoisyLinear(torch.autograd.Function):
-    """The sampled output and the hierarchical KL; stores the input, the variances and a tensor like the output."""
+    """The sampled output and the hierarchical KL; stores the input and one tensor like the output.
+
+    The variances of a layer of one block are kept, too; those of a larger one are computed again in the backward.
+    """
 
     @staticmethod
     def forward(
@@ -57,13 +77,11 @@ class NoisyLinear(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Sample the output; weights are dead where ``sigma2 >= limit * theta**2``."""
         (samples, inputs), outputs = x.shape, theta.shape[0]
-        out, sigma2 = x.new_empty(samples, outputs), torch.empty_like(theta)
+        out, rows = x.new_empty(samples, outputs), _rows_of_a_block(inputs, outputs)
         drawing = (1, native.seed()) if noise is None else (0, 0)
         ratio = torch.empty_like(out) if noise is None else noise.clone()
-        room = x.new_empty(inputs * outputs + samples * inputs + samples * outputs)
-        weight = room.data_ptr()
-        square = weight + 4 * inputs * outputs
-        variance = square + 4 * samples * inputs
+        sigma2 = x.new_empty(rows, inputs)
+        _memory, (weight, square, variance) = _room(rows * inputs, x.numel(), out.numel())
         kernels, threads = native.kernels(theta.numel())
         total = kernels.vbdrop_linear(
             matrix_product(),
@@ -83,50 +101,56 @@ class NoisyLinear(torch.autograd.Function):
             samples,
             inputs,
             outputs,
+            rows,
             threads,
         )
-        ctx.save_for_backward(x, theta, log_sigma2, sigma2, ratio)
+        ctx.save_for_backward(x, theta, log_sigma2, ratio, sigma2 if rows == outputs else None)
         ctx.set_materialize_grads(False)
-        ctx.limit = limit
+        ctx.limit, ctx.rows = limit, rows
         return out, torch.scalar_tensor(0.5 * total)
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted, those of the KL included."""
-        x, theta, log_sigma2, sigma2, ratio = ctx.saved_tensors
+        x, theta, log_sigma2, ratio, sigma2 = ctx.saved_tensors
         scale = 0.0 if by_kl is None else by_kl.item()
         if grad is None:
             return None, *native.hierarchical_kl_gradients(theta, log_sigma2, scale), None, None, None
         grad = grad.contiguous()
-        samples, outputs = grad.shape
+        (samples, outputs), inputs, rows = grad.shape, x.shape[1], ctx.rows
         need_x, _, _, need_bias = ctx.needs_input_grad[:4]
         by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(theta)
         by_x = torch.empty_like(x) if need_x else None
         by_bias = grad.new_empty(outputs) if need_bias else None
-        room = grad.new_empty(grad.numel() + (2 if need_x else 1) * x.numel())
-        noisy = room.data_ptr()
-        square = noisy + 4 * grad.numel()
+        kept, sigma2 = sigma2 is not None, x.new_empty(rows, inputs) if sigma2 is None else sigma2
+        _memory, (weight, noisy, square, by_square) = _room(
+            rows * inputs, grad.numel(), x.numel(), x.numel() if need_x else 0
+        )
         kernels, threads = native.kernels(theta.numel())
         kernels.vbdrop_linear_backward(
             matrix_product(),
             grad.data_ptr(),
             x.data_ptr(),
             theta.data_ptr(),
-            sigma2.data_ptr(),
+            log_sigma2.data_ptr(),
             ratio.data_ptr(),
             ctx.limit,
             scale,
+            kept,
+            weight,
+            sigma2.data_ptr(),
             noisy,
             square,
-            square + 4 * x.numel(),
+            by_square,
             None if by_x is None else by_x.data_ptr(),
             by_theta.data_ptr(),
             by_log_sigma2.data_ptr(),
             None if by_bias is None else by_bias.data_ptr(),
             samples,
-            x.shape[1],
+            inputs,
             outputs,
+            rows,
             threads,
         )
         return by_x, by_theta, by_log_sigma2, by_bias, None, None
