@@ -109,3 +109,15 @@ def test_what_does_not_fit_is_left_to_others():
     assert not noisy_linear.usable(x, theta, bias, torch.ones(4, 2))
     with torch.autocast("cpu", torch.bfloat16):
         assert not noisy_linear.usable(x, theta, bias, noise)
+
+
+def test_another_device_by_default_changes_nothing():
+    given = arguments(4, 3, 2, need_x=True, bias=True)
+    plain = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    with torch.device("meta"):
+        given[4] = given[4].clone()
+        out, kl = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+        drawn, _ = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), None)
+    assert torch.equal(out, plain[0])
+    assert torch.equal(kl, plain[1])
+    assert drawn.isfinite().all()

@@ -138,7 +138,7 @@ def kernels(work: int) -> tuple[ctypes.CDLL, int]:
 
 def seed() -> int:
     """A seed for a kernel, drawn from torch's own generator, so that `torch.manual_seed` rules all noise."""
-    return int(torch.empty((), dtype=torch.int64).random_().item())
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_().item())
 
 
 def normal(shape: Sequence[int]) -> Tensor:
@@ -215,7 +215,7 @@ def gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, 
     samples = x.numel() // max(1, units * space)
     masked, deviation, out = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(x)
     drawing = (1, seed()) if noise is None else (0, 0)
-    noise = torch.empty(samples * units) if noise is None else noise
+    noise = x.new_empty(samples * units) if noise is None else noise
     found, threads = kernels(x.numel())
     parameters = x.data_ptr(), mean.data_ptr(), log_sigma2.data_ptr(), limit
     results = masked.data_ptr(), deviation.data_ptr(), noise.data_ptr(), *drawing, out.data_ptr()
@@ -250,7 +250,7 @@ def hierarchical_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the hierarchical prior's KL."""
     n = theta.numel()
     found, threads = kernels(n)
-    return torch.scalar_tensor(0.5 * found.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
+    return torch.scalar_tensor(0.5 * found.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads), device="cpu")
 
 
 def hierarchical_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -262,7 +262,9 @@ def log_uniform_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the log-uniform prior's KL, by the sigmoid approximation."""
     n = theta.numel()
     found, threads = kernels(n)
-    return torch.scalar_tensor(found.vbdrop_log_uniform_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads))
+    return torch.scalar_tensor(
+        found.vbdrop_log_uniform_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads), device="cpu"
+    )
 
 
 def log_uniform_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:

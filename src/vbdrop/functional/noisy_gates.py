@@ -29,7 +29,7 @@ class _NoisyGates(torch.autograd.Function):
         gated = native.gate(x, mean, log_sigma2, limit, space, noise)
         ctx.save_for_backward(x, mean, log_sigma2, gated.gate, gated.deviation, gated.noise)
         ctx.set_materialize_grads(False)
-        return gated.out, torch.scalar_tensor(gated.kl)
+        return gated.out, torch.scalar_tensor(gated.kl, device="cpu")
 
     @staticmethod
     @once

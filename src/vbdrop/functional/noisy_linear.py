@@ -27,7 +27,7 @@ def _rows_of_a_block(inputs: int, outputs: int) -> int:
 
 def _room(*sizes: int) -> tuple[Tensor, list[int]]:
     """Memory for so many numbers each, and the addresses of the parts."""
-    room = torch.empty(sum(sizes))
+    room = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
     starts = [room.data_ptr()]
     for size in sizes[:-1]:
         starts.append(starts[-1] + 4 * size)
@@ -107,7 +107,7 @@ class NoisyLinear(torch.autograd.Function):
         ctx.save_for_backward(x, theta, log_sigma2, ratio, sigma2 if rows == outputs else None)
         ctx.set_materialize_grads(False)
         ctx.limit, ctx.rows = limit, rows
-        return out, torch.scalar_tensor(0.5 * total)
+        return out, torch.scalar_tensor(0.5 * total, device="cpu")
 
     @staticmethod
     @once

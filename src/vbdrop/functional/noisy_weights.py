@@ -90,7 +90,7 @@ class _NoisyWeightsAndKL(torch.autograd.Function):
         ctx.save_for_backward(x, theta, log_sigma2, sigma2, noise_over_deviation)
         ctx.set_materialize_grads(False)
         ctx.product, ctx.threshold = product, threshold
-        return out, torch.scalar_tensor(kl)
+        return out, torch.scalar_tensor(kl, device="cpu")
 
     @staticmethod
     @once
