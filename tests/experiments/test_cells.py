@@ -54,6 +54,16 @@ def test_a_column_may_use_what_another_one_chose(book, write_record):
     assert [config.model for config in book.cell("original", "lenet-5").finals] == ["lenet-5"]
 
 
+def test_what_has_units_that_stay_dead_loses_them_while_it_trains(book):
+    shrinking = {
+        row.key for row in book.protocol.rows if book.cell(row.key, "lenet-5").finals[0].budget.shrink_every == 2
+    }
+    assert shrinking == {"vd", "vbd", "vbd-low-error"}
+    cell = book.cell("vbd", "lenet-300-100")
+    assert {config.budget.shrink_every for config in (*cell.trials, *cell.finals)} == {2}
+    assert {config.budget.shrink_every for config in cell.reference} == {None}
+
+
 def test_all_runs_are_expected_before_any_is_made(book):
     rows, columns = len(book.protocol.rows), 2
     expected = book.expected()

@@ -75,6 +75,12 @@ def test_the_notes_give_budget_selection_and_machine(book):
     assert "figures only show that everything runs" in notes(table(Book(protocol_of(2, quick=True), Path("none"))))[0]
 
 
+def test_the_notes_say_who_shrinks_while_it_trains(book):
+    assert not any("--shrink-every" in note for note in notes(table(book)))
+    (said,) = [note for note in notes(table(Book(protocol_of(5), Path("none")))) if "--shrink-every" in note]
+    assert said.startswith("Sparse VD and VBD lose their dead units every 2 epochs")
+
+
 def test_markdown(book):
     text = markdown(table(book))
     lines = text.splitlines()

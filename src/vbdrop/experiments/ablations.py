@@ -85,6 +85,21 @@ _VBD = (
         kl_weight=2.0,
         refine=0.3,
     ),
+    _change(
+        "low-threshold",
+        "Lower threshold, then refined",
+        "At a log alpha of 0 a weight is as much noise as signal. Does refining win back what it costs to cut there?",
+        threshold=0.0,
+        refine=0.3,
+    ),
+    _change(
+        "all-stages",
+        "Trained, pressed, refined",
+        "Does it pay to start from a plain network, press it with twice the KL, and refine what is left?",
+        pretrain=0.2,
+        kl_weight=2.0,
+        refine=0.3,
+    ),
 )
 
 

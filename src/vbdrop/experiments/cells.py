@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,7 @@ class Book:
             normalise=column.normalise,
             n_valid=column.n_valid if trial else 0,
             n_train=column.n_train,
-            budget=column.budget if seed is None else replace(column.budget, seed=seed),
+            budget=column.budget_of(method, column.budget.seed if seed is None else seed),
         )
 
 

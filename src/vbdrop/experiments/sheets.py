@@ -91,6 +91,13 @@ def notes(table: Table) -> list[str]:
             f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), "
             f"{column.n_valid:,} held out for {'validation' if protocol.on_validation else 'choosing'}."
         )
+    for every in dict.fromkeys(column.shrink_every for column in _columns(table) if column.shrink_every is not None):
+        said.append(
+            f"Sparse VD and VBD lose their dead units every {every} epochs while they train (--shrink-every), which "
+            "makes them cheaper to train; what is left is counted against the whole network."
+        )
+    if protocol.remark and not protocol.quick:
+        said.append(protocol.remark)
     for column in _columns(table):
         if column.select_on is not None and protocol.kind != "error":
             said.append(f"{column.title} uses what was chosen on {protocol.column(column.select_on).title}.")
