@@ -1,9 +1,9 @@
 """The protocols of the paper's five tables: what is run, and with what budget, the same for all rows of a column.
 
 What the paper says is kept: networks, data, and 50 epochs for Table 1; not the 100 epochs of Tables 2 and 3, which have
-10 and 7: about 5,000 steps each. What it does not say is fixed here once for all methods: Adam with a learning rate of 1e-3, batches of 100, and the
-schedules of the papers whose settings it follows. Where an epoch is dear, there are fewer of them and fewer seeds; each
-table prints its own.
+10 and 7, about 5,000 steps. What it does not say is fixed here once for all methods: Adam with a learning rate of 1e-3,
+batches of 100, and the schedules of the papers whose settings it follows. Where an epoch is dear, there are fewer of
+them and fewer seeds; each table prints its own.
 """
 
 from collections.abc import Mapping
