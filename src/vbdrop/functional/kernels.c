@@ -93,7 +93,7 @@ static void fill_normal(float *out, int64_t count, uint64_t seed, int64_t block)
 }
 
 /* out = standard normal numbers */
-void vbdrop_normal(float *out, uint64_t seed, int64_t n, int threads) {
+static void draw_normal(float *out, uint64_t seed, int64_t n, int threads) {
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t start = 0; start < n; start += BLOCK) {
@@ -289,7 +289,7 @@ void vbdrop_kl_backward(const float *theta, const float *log_sigma2, float scale
 double vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
                    float *noise, int draw, uint64_t seed, float *out, int64_t samples, int64_t units, int64_t space,
                    int threads) {
-    if (draw) vbdrop_normal(noise, seed, samples * units, samples * units < 8 * BLOCK ? 1 : threads);
+    if (draw) draw_normal(noise, seed, samples * units, samples * units < 8 * BLOCK ? 1 : threads);
     for (int64_t u = 0; u < units; u++) {
         const float s = exp_of(log_sigma2[u]);
         deviation[u] = sqrtf(s);

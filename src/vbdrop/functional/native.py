@@ -11,7 +11,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,6 @@ FLAGS = (
 )
 POINTER, SIZE, FLOAT, COUNT, SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int, ctypes.c_uint64
 SIGNATURES: dict[str, tuple[list[type], type | None]] = {
-    "vbdrop_normal": ([POINTER, SEED, SIZE, COUNT], None),
     "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, COUNT, SEED, SIZE, COUNT], None),
     "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_posterior_backward": ([POINTER, POINTER, FLOAT, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
@@ -139,15 +137,6 @@ def kernels(work: int) -> tuple[ctypes.CDLL, int]:
 def seed() -> int:
     """A seed for a kernel, drawn from torch's own generator, so that `torch.manual_seed` rules all noise."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_().item())
-
-
-def normal(shape: Sequence[int]) -> Tensor:
-    """Standard normal numbers."""
-    noise = torch.empty(*shape)
-    n = noise.numel()
-    found, threads = kernels(n)
-    found.vbdrop_normal(noise.data_ptr(), seed(), n, threads)
-    return noise
 
 
 def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor, float]:

@@ -45,8 +45,8 @@ class _NoisyConvNd(NoisyLayer, _ConvNd):
     def _batched(self, x: Tensor, product: Convolution) -> Tensor:
         """The forward for a batch, or for one example without a batch axis."""
         if x.dim() == self._dims + 1:
-            return self._noisy_forward(x.unsqueeze(0), product).squeeze(0)
-        return self._noisy_forward(x, product)
+            return self.noisy_forward(x.unsqueeze(0), product).squeeze(0)
+        return self.noisy_forward(x, product)
 
 
 class _NoisyConv(_NoisyConvNd):

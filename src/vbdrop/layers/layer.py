@@ -172,8 +172,8 @@ class NoisyLayer(Variational):
 
     # the forward
 
-    def _noisy_forward(self, x: Tensor, product: Product) -> Tensor:
-        """Gate, product with noise where it is on, and gate again."""
+    def noisy_forward(self, x: Tensor, product: Product) -> Tensor:
+        """Gate, product with noise where it is on, and gate again: what the forward of a layer calls."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         if gate is not None:
             x = gate(x)

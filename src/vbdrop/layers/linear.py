@@ -42,4 +42,4 @@ class Linear(NoisyLayer, nn.Linear):  # type: ignore[misc]  # torch's stub has n
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output, with noise in training."""
-        return self._noisy_forward(input, MatrixProduct())
+        return self.noisy_forward(input, MatrixProduct())

@@ -1,32 +1,29 @@
 """Whether the network is right as often as it says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from vbdrop.report.blocks import Block, Figure, Note
+from vbdrop.report.blocks import Block, Figure
 from vbdrop.report.drawing import INK, MUTED, SERIES, Canvas
+from vbdrop.report.per_run import from_details
 from vbdrop.report.reading import Run
-from vbdrop.report.wording import remedy, thousands
+from vbdrop.report.wording import thousands
 
 
 def calibration(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
     """Draw accuracy against confidence."""
-    blocks: list[Block] = []
-    for run, label in zip(runs, labels, strict=True):
-        heading = label if len(runs) > 1 else ""
-        if run.diverged:
-            blocks.append(Note("The run diverged.", heading=heading))
-        elif run.details is None:
-            text = (
-                f"The calibration error is {100 * run.result['ece']:.2f} %. Its bins were not kept in this record (it "
-                "has no details.json). This makes them:"
-            )
-            blocks.append(Note(text, remedy(run, "details"), heading))
-        else:
-            blocks.append(_diagram(run, run.details["calibration"], heading))
-    return blocks
+    return from_details(runs, labels, _diagram, _without)
 
 
-def _diagram(run: Run, bins: Sequence[dict[str, float]], heading: str) -> Block:
+def _without(run: Run) -> str:
+    return (
+        f"The calibration error is {100 * run.result['ece']:.2f} %. Its bins were not kept in this record (it has no "
+        "details.json). This makes them:"
+    )
+
+
+def _diagram(run: Run, details: Mapping[str, Any], heading: str) -> list[Block]:
+    bins: Sequence[Mapping[str, float]] = details["calibration"]
     canvas = Canvas(3.4)
     axes = canvas.axes[0]
     total = sum(each["count"] for each in bins)
@@ -53,9 +50,10 @@ def _diagram(run: Run, bins: Sequence[dict[str, float]], heading: str) -> Block:
         f"predictions, with a confidence of {100 * sure['confidence']:.1f} % on average, "
         f"{100 * sure['accuracy']:.1f} % are right."
     )
-    return Figure(
+    figure = Figure(
         canvas.svg(f"Accuracy against confidence in {len(bins)} bins. {said}"),
         "Each dot is a group of predictions of about the same confidence, the larger the more of them. On the dashed "
         f"line they are right as often as they say; below it the network is too sure of itself. {said}",
         heading,
     )
+    return [figure]

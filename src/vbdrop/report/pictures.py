@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from vbdrop.report.blocks import Block, Figure, Note
 from vbdrop.report.drawing import Canvas
+from vbdrop.report.per_run import from_details
 from vbdrop.report.reading import Run
 from vbdrop.report.schema import ReportError
-from vbdrop.report.wording import remedy, short, thousands
+from vbdrop.report.wording import short, thousands
 
 POSITIVE, NEGATIVE, THERE = (0x2F, 0x7F, 0xD1), (0xE0, 0x6C, 0x1F), (0x6F, 0x8F, 0xB5)
 """Colours that can be seen on white and on black; what is zero is transparent."""
@@ -22,18 +23,12 @@ POSITIVE, NEGATIVE, THERE = (0x2F, 0x7F, 0xD1), (0xE0, 0x6C, 0x1F), (0x6F, 0x8F,
 
 def pictures(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
     """Draw what is left of each network."""
-    blocks: list[Block] = []
-    for run, label in zip(runs, labels, strict=True):
-        heading = label if len(runs) > 1 else ""
-        if run.diverged:
-            blocks.append(Note("The run diverged.", heading=heading))
-        elif run.details is None:
-            text = "The pictures were not kept in this record (it has no details.json). This makes them:"
-            blocks.append(Note(text, remedy(run, "details"), heading))
-        else:
-            blocks += _first_layer(run.details["first_layer"], heading)
-            blocks += _masks(run.details["masks"], heading)
-    return blocks
+    without = "The pictures were not kept in this record (it has no details.json). This makes them:"
+    return from_details(runs, labels, _drawn, lambda _: without)
+
+
+def _drawn(_: Run, details: Mapping[str, Any], heading: str) -> list[Block]:
+    return [*_first_layer(details["first_layer"], heading), *_masks(details["masks"], heading)]
 
 
 def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
