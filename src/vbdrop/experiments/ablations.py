@@ -70,7 +70,7 @@ _VBD = (
         "Does it help to train the survivors on with their noise and without the KL, the dead being dead for good?",
         refine=0.3,
     ),
-    _change("units", "Units and weights", "Does a penalty on whole units, beside that on weights, help?", unit_kl=1.0),
+    _change("units", "Units and weights", "Does a penalty on whole units, beside that on weights, help?", unit_kl=5.0),
     _change(
         "inverse-gamma",
         "Another hyper-prior",
