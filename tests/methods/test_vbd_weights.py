@@ -30,8 +30,8 @@ def test_another_hyper_prior_can_be_chosen(task):
     plain = method.finish(copy.deepcopy(model))
     assert sparsity(plain).ratio > 1.5
     assert task.error(plain) < 25
-    assert "prior" not in VBDWeights().settings()
-    assert method.settings()["prior"] == "inverse_gamma"
+    assert "prior" not in VBDWeights().identity()
+    assert method.identity()["prior"] == "inverse_gamma"
     with pytest.raises(
         ValueError, match="`prior` of VBDWeights must be one of 'hierarchical', 'inverse_gamma'; got 'l"
     ):

@@ -34,8 +34,12 @@ def test_progress_is_the_share_of_steps_done():
 class Grown(Smallest):
     rate: float = 0.5
     momentum: float = option(0.0)
+    decay: float = option(0.1, absent=0.0)
 
 
-def test_an_option_is_no_part_of_the_settings_while_it_has_its_default():
-    assert Grown().settings() == Grown(momentum=0).settings() == {"rate": 0.5}
-    assert Grown(momentum=0.9).settings() == {"rate": 0.5, "momentum": 0.9}
+def test_an_option_identifies_a_run_where_it_has_another_value_than_runs_without_it():
+    assert Grown(decay=0.0).identity() == {"rate": 0.5}
+    assert Grown().identity() == {"rate": 0.5, "decay": 0.1}
+    assert Grown(momentum=0.9, decay=0).identity() == {"rate": 0.5, "momentum": 0.9}
+    assert Grown().settings() == {"rate": 0.5, "momentum": 0.0, "decay": 0.1}
+    assert Grown.absent() == {"momentum": 0.0, "decay": 0.0}

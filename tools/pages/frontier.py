@@ -65,8 +65,9 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
             continue
         config = record.config
         row = _row(protocol, config.method, config.hyper)
-        same = (column.model, column.data, 0, column.n_train, replace(column.budget, seed=config.budget.seed))
-        if row is None or (config.model, config.data, config.n_valid, config.n_train, config.budget) != same:
+        budget = replace(config.budget, seed=column.budget.seed, shrink_every=column.budget.shrink_every)
+        same = (column.model, column.data, 0, column.n_train, column.budget)
+        if row is None or (config.model, config.data, config.n_valid, config.n_train, budget) != same:
             continue
         result = record.result
         if result["outcome"] == "finished" and result[size]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vbdrop.data import NORMALISATIONS
-from vbdrop.methods import method_named
+from vbdrop.methods import METHODS, method_named
 from vbdrop.models import MODELS
 from vbdrop.train import Budget, Method, RecordError
 from vbdrop.train.shrinking import check_shrinks
@@ -25,7 +25,7 @@ class Config:
     Attributes:
         method: A key of :data:`vbdrop.methods.METHODS`.
         version: The version of that method.
-        hyper: All of its hyper-parameters, but for each :func:`vbdrop.train.method.option` that has its default.
+        hyper: All of its hyper-parameters.
         model: A key of :data:`vbdrop.models.MODELS`.
         model_args: All arguments of that network.
         data: A key of :data:`vbdrop.data.DATASETS`.
@@ -51,8 +51,14 @@ class Config:
 
     @property
     def id(self) -> str:
-        """Identifies the run: the same on every machine, whatever the folders, workers and times."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """Identifies the run: the same on every machine, whatever the folders, workers and times.
+
+        A hyper-parameter that was not there when runs were recorded has no part in it, as long as it has the value that
+        they had: see :func:`vbdrop.train.method.option`.
+        """
+        absent = _absent(self.method)
+        hyper = {name: value for name, value in self.hyper.items() if name not in absent or value != absent[name]}
+        text = json.dumps(self.as_dict() | {"hyper": hyper}, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
     @property
@@ -156,6 +162,8 @@ def resolve(
 def from_dict(value: object) -> Config:
     """Make the settings of what :meth:`Config.as_dict` gave.
 
+    A hyper-parameter that was not there yet when they were written has the value that the run had.
+
     Raises:
         RecordError: It is something else.
 
@@ -169,9 +177,15 @@ def from_dict(value: object) -> Config:
         got = ", ".join(value) if isinstance(value, dict) else repr(value)
         raise RecordError(f"the settings of a run must have {', '.join(names)}; got {got}")
     try:
-        return Config(**{**value, "budget": Budget(**value["budget"])})
+        hyper = {**_absent(value["method"]), **value["hyper"]}
+        return Config(**{**value, "hyper": hyper, "budget": Budget(**value["budget"])})
     except (TypeError, ValueError) as error:
         raise RecordError(f"the settings of a run are wrong: {error}") from error
+
+
+def _absent(method: str) -> dict[str, Any]:
+    """The hyper-parameters that the record of a run may lack; none of a method that is not there any more."""
+    return METHODS[method].absent() if method in METHODS else {}
 
 
 def _with_defaults(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,7 +225,7 @@ class _Run:
 
     def _identity(self) -> str:
         """What makes it this run and no other, besides the data."""
-        method = {"name": type(self.method).__qualname__, "version": self.method.version, **self.method.settings()}
+        method = {"name": type(self.method).__qualname__, "version": self.method.version, **self.method.identity()}
         shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
         facts = [method, self.budget.as_dict(), shapes, len(self.train.targets)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -11,26 +11,33 @@ Family: TypeAlias = Literal["regulariser", "weights", "structured"]
 """What a method is for: lower error, fewer weights, or fewer units."""
 
 
-_LEFT_OUT = "left out of the settings at its default"
+_ABSENT = "of a run whose record does not have it"
 
 
-def option(default: Any) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
-    """A hyper-parameter that a method got after runs were recorded: at its default, it is no part of the settings.
+def option(default: Any, *, absent: Any = None) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
+    """A hyper-parameter that a method got after runs were recorded.
 
-    A run is named after its settings, so that it keeps its name, and the method does what it did.
+    A run is named after what identifies it. So that a recorded run keeps its name, this value is no part of it as long
+    as it is the one that all runs had before.
+
+    Args:
+        default: The value by default.
+        absent: The value that all runs had before; by default that is the default.
 
     Example:
         >>> @dataclass(frozen=True)
         ... class Plain(Method):
         ...     rate: float = 0.5
-        ...     momentum: float = option(0.0)
+        ...     momentum: float = option(0.9, absent=0.0)
         ...
         ...     def loss(self, model, batch, step):
         ...         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
-        >>> Plain().settings(), Plain(momentum=0.9).settings()
-        ({'rate': 0.5}, {'rate': 0.5, 'momentum': 0.9})
+        >>> Plain().identity(), Plain(momentum=0.0).identity()
+        ({'rate': 0.5, 'momentum': 0.9}, {'rate': 0.5})
+        >>> Plain.absent()
+        {'momentum': 0.0}
     """
-    return field(default=default, metadata={_LEFT_OUT: True})
+    return field(default=default, metadata={_ABSENT: default if absent is None else absent})
 
 
 class Batch(NamedTuple):
@@ -94,13 +101,18 @@ class Method(ABC):
         return False
 
     def settings(self) -> dict[str, Any]:
-        """The hyper-parameters that identify a run: all of them, but for an `option` that has its default."""
-        values = {each.name: (each, getattr(self, each.name)) for each in fields(self)}
-        return {
-            name: value
-            for name, (each, value) in values.items()
-            if not (each.metadata.get(_LEFT_OUT) and value == each.default)
-        }
+        """All hyper-parameters."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def absent(cls) -> dict[str, Any]:
+        """The hyper-parameters that a record may lack, with the value that its run had: see `option`."""
+        return {each.name: each.metadata[_ABSENT] for each in fields(cls) if _ABSENT in each.metadata}
+
+    def identity(self) -> dict[str, Any]:
+        """The hyper-parameters that identify a run: all, but for each `option` with the value of runs without it."""
+        absent = self.absent()
+        return {name: value for name, value in self.settings().items() if name not in absent or value != absent[name]}
 
     def build(self, model: nn.Module) -> nn.Module:
         """Prepare a freshly initialised plain model; returns the model to train."""
