@@ -7,6 +7,7 @@ import pytest
 from vbdrop.experiments import ABLATIONS, Book, ablations, layout, markdown, protocol_of, settings, table
 from vbdrop.experiments.ablations import BASE, TWINS
 from vbdrop.experiments.sheets import chosen, missing, notes
+from vbdrop.methods import METHODS
 
 COLUMN = "lenet-300-100"
 
@@ -40,12 +41,16 @@ def test_a_row_is_one_setting_and_changes_its_base(key):
     assert row.question or row.key.removeprefix("vd-") in TWINS
 
 
-def test_the_base_is_the_setting_that_table_4_tries_so_that_the_run_is_shared(tmp_path):
-    base = Book(ablations(), tmp_path, {"mnist": "ab"}).cell("base", COLUMN)
-    tried = Book(protocol_of(4), tmp_path, {"mnist": "ab"}).cell("vbd", COLUMN).trials
-    assert base.finals[0] in tried
-    assert [config.n_valid for config in base.finals] == [5000, 5000, 5000]
-    assert [config.budget.seed for config in base.finals] == [0, 1, 2]
+@pytest.mark.parametrize(("change", "row"), [("all-stages", "vbd"), ("vd-all-stages", "vd")])
+def test_the_change_that_became_the_default_is_a_setting_that_table_4_tries_so_that_the_run_is_shared(
+    tmp_path, change, row
+):
+    cell = Book(ablations(), tmp_path, {"mnist": "ab"}).cell(change, COLUMN)
+    tried = Book(protocol_of(4), tmp_path, {"mnist": "ab"}).cell(row, COLUMN).trials
+    assert cell.finals[0] in tried
+    assert cell.finals[0].build_method() == METHODS[cell.row.method]()
+    assert [config.n_valid for config in cell.finals] == [5000, 5000, 5000]
+    assert [config.budget.seed for config in cell.finals] == [0, 1, 2]
 
 
 def test_a_baseline_gets_what_its_rival_gets():

@@ -100,7 +100,7 @@ def test_the_initial_weights_are_scaled_before_their_variances_start(kind):
 @both
 def test_gates_beside_the_weights_have_a_penalty_of_their_own(kind):
     torch.manual_seed(0)
-    model = kind(unit_kl=3.0).build(LeNet5())
+    model = kind(unit_kl=3.0, pretrain=0.0).build(LeNet5())
     rows = vbdrop.rates(model)
     counts = {name: row.count for name, row in rows.items() if name.endswith("gate")}
     assert counts == {"conv2.gate": 20, "conv2.output_gate": 50, "fc1.gate": 800, "fc2.gate": 500}
@@ -109,7 +109,9 @@ def test_gates_beside_the_weights_have_a_penalty_of_their_own(kind):
     losses = {}
     for kl_weight, unit_kl in ((0.0, 1e-9), (2.0, 1e-9), (0.0, 3.0)):
         torch.manual_seed(1)
-        losses[kl_weight, unit_kl] = kind(kl_weight=kl_weight, unit_kl=unit_kl).loss(model, batch, late).item()
+        losses[kl_weight, unit_kl] = (
+            kind(kl_weight=kl_weight, unit_kl=unit_kl, refine=0.0).loss(model, batch, late).item()
+        )
     of = {name: entry.kl().item() for name, entry in noisy_tensors(model)}
     nll, weights, gates = losses.values()
     assert weights - nll == pytest.approx(sum(of[name] for name in of if name not in counts) * 2 / 1_000, rel=1e-3)

@@ -17,6 +17,5 @@ def test_the_penalty_is_the_published_approximation():
     assert vbdrop.kl(model).item() == pytest.approx(-minus_kl.sum().item(), rel=1e-5)
 
 
-def test_the_defaults_are_the_published_ones():
-    method = SparseVD()
-    assert (method.threshold, method.log_sigma2, method.kl_weight) == (3.0, -10.0, 1.0)
+def test_threshold_and_initial_variance_are_the_published_ones():
+    assert (SparseVD().threshold, SparseVD().log_sigma2) == (3.0, -10.0)

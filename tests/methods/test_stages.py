@@ -24,7 +24,7 @@ staged = pytest.mark.parametrize("name", QUICK)
 
 
 def made(name: str, **settings):
-    return METHODS[name](**QUICK[name], **settings)
+    return METHODS[name](**{"pretrain": 0.0, "refine": 0.0, **QUICK[name], **settings})
 
 
 def means(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -94,7 +94,7 @@ def test_the_penalty_waits_and_rises_after_the_first_stage(name):
     for epoch in (4.9, 5.5, 6.0, 9.0):
         pair = []
         for weight in (0.0, 20.0):
-            method = METHODS[name](kl_weight=weight, pretrain=0.4, hold=0.1, ramp=0.1)
+            method = METHODS[name](kl_weight=weight, pretrain=0.4, refine=0.0, hold=0.1, ramp=0.1)
             torch.manual_seed(0)
             model = made(name).build(nn.Linear(4, 2))
             pair.append(method.loss(model, batch, Step(int(10 * epoch), 100, epoch, 10, 1_000)).item())

@@ -50,7 +50,7 @@ NETWORKS = {
 DATA = ("digits", "mnist")
 
 HYPER: dict[tuple[str, str], dict[str, float]] = {
-    ("digits", "vbd-weights"): {"kl_weight": 0.1},
+    ("digits", "vbd-weights"): {"kl_weight": 0.2},
     ("digits", "vbd-gates"): {"kl_weight": 4.0, "gate_lr": 4.0},
 }
 """Data and method -> settings other than the method's own. The KL is divided by the number of examples: with 8,000 of

@@ -1,6 +1,7 @@
 """The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,15 +47,16 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.5, 2.0, 2.5, 3.0)}
 
-    kl_weight: float = 1.0
+    kl_weight: float = 2.0
     threshold: float = 3.0
     log_sigma2: float = -10.0
     hold: float = 0.025
     ramp: float = 0.075
     rate_lr: float = 1.0
-    pretrain: float = option(0.0)
-    refine: float = option(0.0)
+    pretrain: float = option(0.2, absent=0.0)
+    refine: float = option(0.3, absent=0.0)
     average: float = option(0.0)
     initial_scale: float = option(1.0)
     unit_kl: float = option(0.0)

@@ -16,12 +16,12 @@ LeNet-300-100: 46 times.
 Deviations: torch's initial weights instead of N(0, 0.01^2), with which many weights start near the threshold; the log
 variance starts at -10, or lower where a weight would start dead. The KL is held at 0 for 2.5 % of the run and is full
 from 10 % on (the authors: 5 and 20 of 200 epochs). ``log_alpha`` is not clipped. Inputs in [0, 1], no mean image
-subtracted. The options of `vbdrop.methods.noisy_weights`, such as ``refine``, are ours, and off.
+subtracted. The stages ``pretrain`` and ``refine`` of `vbdrop.methods.noisy_weights` are ours; with both at 0 and a
+``kl_weight`` of 1, the run is the published one. Its other options are ours, too, and off.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vbdrop.methods.noisy_weights import NoisyWeights
 
@@ -39,7 +39,6 @@ class SparseVD(NoisyWeights):
     name: ClassVar[str] = "sparse-vd"
     title: ClassVar[str] = "Sparse VD"
     paper: ClassVar[str] = "Molchanov et al. 2017, ICML"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.5, 1.0, 1.5, 2.0)}
 
     @property
     def prior(self) -> str:

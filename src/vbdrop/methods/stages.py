@@ -15,7 +15,7 @@ from vbdrop.train.method import Batch, Method, Step
 class Staged(Method):
     """A method with learned noise whose run may have a first and a last stage without the penalty. Abstract.
 
-    A subclass has both shares as its fields, 0 by default: then the whole run has the penalty.
+    A subclass has both shares as its fields. Where both are 0, the whole run has the penalty.
 
     Attributes:
         pretrain: The first share of the run, in which the plain network trains, without noise. After it the variances
