@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from pathlib import Path
 
@@ -16,12 +15,13 @@ def test_the_readme_has_the_results_of_the_records():
 def record(folder: Path, seed: int, error: float) -> None:
     """A finished run of VBD on LeNet-300-100 with its default settings."""
     column = protocol_of(4).column("lenet-300-100")
+    method = METHODS["vbd-weights"]()
     config = resolve(
-        METHODS["vbd-weights"](),
+        method,
         model=column.model,
         data=column.data,
         checksum="0" * 64,
-        budget=dataclasses.replace(column.budget, seed=seed),
+        budget=column.budget_of(method, seed),
     )
     template = json.loads(next(RECORDS.glob("vbd-weights-lenet-300-100-mnist-*/result.json")).read_text())
     (folder / config.name).mkdir(parents=True)

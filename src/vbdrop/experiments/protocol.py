@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
 TRIALS = 4
 """How many settings of a method are tried on the validation split, at most: the same for every method."""
 
-MARGIN = 0.3
+MARGIN = 0.5
 """How many points of validation error above the plain network's a method may give for a smaller one."""
 
 N_VALID = 5_000

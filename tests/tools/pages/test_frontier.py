@@ -18,8 +18,8 @@ def write(tmp_path):
     """Writes the record of a run of LeNet-300-100 that has ended."""
 
     def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, epochs=100, **others):
-        budget = replace(COLUMN.budget, seed=seed, epochs=epochs)
         method = make_method(method, hyper or {})
+        budget = replace(COLUMN.budget_of(method, seed), epochs=epochs)
         config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **others)
         record = record_of(config, tmp_path)
         record.open(config)
@@ -70,7 +70,7 @@ def test_the_papers_points_leave_out_the_original():
 
 def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path):
     for seed in (0, 1):
-        write("vbd-weights", 1.8 + seed / 10, 20, seed=seed, sweep=[(20, 1.8), (10, 2.5)])
+        write("vbd-weights", 1.8 + seed / 10, 20, seed=seed, sweep=[(20, 1.8), (10, 2.5)], hyper={"kl_weight": 1.0})
     write("plain", 1.5, 1000)
     figure = frontier_of(4, "lenet-300-100", tmp_path)
     label = re.search(r'aria-label="([^"]+)"', figure)[1]
