@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from vbdrop.experiments import PROTOCOLS, Column, Protocol, Row, all_records, published_in
 from vbdrop.experiments.curves import Curve, threshold_curve
+from vbdrop.experiments.tables import stat
 from vbdrop.methods import METHODS
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style
 
@@ -132,7 +133,7 @@ def frontier_of(number: int, key: str, records: Path) -> str:
         records: The folder of records.
 
     Returns:
-        A figure in HTML; a sentence, if no pruned network has been recorded yet.
+        A figure in HTML and a table of its runs in Markdown; a sentence, if no pruned network has been recorded yet.
     """
     protocol = PROTOCOLS[number]
     column = protocol.column(key)
@@ -151,7 +152,8 @@ def frontier_of(number: int, key: str, records: Path) -> str:
         between = " between units" if protocol.kind == "neurons" else ""
         canvas.axes[0].set_xlabel(f"how many times fewer weights{between}")
         svg = canvas.svg(label)
-    return f'<figure class="plot">{svg}<figcaption>{escape(_caption(column, pruned))}</figcaption></figure>\n'
+    figure = f'<figure class="plot">{svg}<figcaption>{escape(_caption(column, pruned))}</figcaption></figure>'
+    return f"{figure}\n\n{_settings(pruned)}"
 
 
 def _rank(row: Row) -> tuple[bool, bool]:
@@ -216,17 +218,21 @@ def _figure(point: Point) -> str:
     return f"{point.method}: {point.error:.2f} % with {point.ratio:.{digits}f} times fewer weights"
 
 
-def _caption(column: Column, pruned: Sequence[Point]) -> str:
-    seeds: dict[str, list[int]] = {}
+def _settings(pruned: Sequence[Point]) -> str:
+    """The runs of the figure, a row for each setting of a method, in Markdown."""
+    together: dict[tuple[str, str], list[Point]] = {}
     for point in pruned:
-        name = f"{point.method} ({point.setting})" if point.setting else point.method
-        seeds.setdefault(name, []).append(point.seed or 0)
-    together: dict[tuple[int, ...], list[str]] = {}
-    for name, each in seeds.items():
-        together.setdefault(tuple(sorted(each)), []).append(name)
-    runs = "; ".join(
-        f"n = {len(each)} (seed {', '.join(map(str, each))}) of {', '.join(names)}" for each, names in together.items()
-    )
+        together.setdefault((point.method, point.setting), []).append(point)
+    lines = ["| Method | setting | test error % | fewer weights | n |", "|---|---|---|---|---|"]
+    for (method, setting), points in together.items():
+        error, ratio = (stat([getattr(point, name) for point in points]) for name in ("error", "ratio"))
+        spread = "" if error.sd is None else f" ± {error.sd:.2f}"
+        digits = 0 if ratio.mean >= 20 else 1
+        lines.append(f"| {method} | {setting} | {error.mean:.2f}{spread} | {ratio.mean:.{digits}f}x | {error.n} |")
+    return "\n".join(lines) + "\n"
+
+
+def _caption(column: Column, pruned: Sequence[Point]) -> str:
     lines = (
         " Its line is the same network cut at other thresholds, without training again: it describes the network, and "
         "no threshold was chosen on the test data."
@@ -234,5 +240,5 @@ def _caption(column: Column, pruned: Sequence[Point]) -> str:
     return (
         f"{column.title} on {column.data.upper()}, {column.budget.epochs} epochs: to the right is smaller, further "
         "down is better. A filled mark is a trained network, with a threshold that was set before it was trained."
-        f"{lines if any(point.curve for point in pruned) else ''} Hollow marks are the paper's. Runs: {runs}."
+        f"{lines if any(point.curve for point in pruned) else ''} Hollow marks are the paper's."
     )

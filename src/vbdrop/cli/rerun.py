@@ -21,7 +21,7 @@ SHOWN = 12
 """How many differences are printed; ``--json`` has all of them."""
 
 EXAMPLES = """\b
-vbdrop rerun records/vbd-weights-lenet-300-100-mnist-02403dda7b2c
+vbdrop rerun records/vbd-weights-lenet-300-100-mnist-f673fd417aad
 vbdrop rerun RUN --records runs/other       where it goes; stopped, the same command goes on with it
 """
 

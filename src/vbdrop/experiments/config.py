@@ -177,7 +177,7 @@ def from_dict(value: object) -> Config:
         got = ", ".join(value) if isinstance(value, dict) else repr(value)
         raise RecordError(f"the settings of a run must have {', '.join(names)}; got {got}")
     try:
-        hyper = {**_absent(value["method"]), **value["hyper"]}
+        hyper = value["hyper"] | {k: v for k, v in _absent(value["method"]).items() if k not in value["hyper"]}
         return Config(**{**value, "hyper": hyper, "budget": Budget(**value["budget"])})
     except (TypeError, ValueError) as error:
         raise RecordError(f"the settings of a run are wrong: {error}") from error

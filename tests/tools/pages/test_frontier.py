@@ -75,7 +75,7 @@ def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path)
     figure = frontier_of(4, "lenet-300-100", tmp_path)
     label = re.search(r'aria-label="([^"]+)"', figure)[1]
     assert "VBD: 1.80 % with 50 times fewer weights; VBD: 1.90 %" in label
-    assert "n = 2 (seed 0, 1) of VBD (kl_weight = 1)" in figure
+    assert "| VBD | kl_weight = 1 | 1.85 ± 0.07 | 50x | 2 |" in figure.splitlines()
     assert "no threshold was chosen on the test data" in figure
     legend = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
     assert {"VBD", "DNS", "hollow: the paper", "the original"} <= set(legend)
