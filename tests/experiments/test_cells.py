@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from vbdrop.experiments import Book, protocol_of, record_of
+from vbdrop.methods import METHODS
 from vbdrop.train import RecordError
 
 
@@ -39,7 +40,7 @@ def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_re
 
 def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_and_none_is_made(book, write_record):
     finals = book.cell("vbd", "lenet-300-100").finals
-    assert {config.hyper["kl_weight"] for config in finals} == {2.0}
+    assert {config.hyper["kl_weight"] for config in finals} == {METHODS["vbd-weights"]().kl_weight}
     assert not any(config.id in {each.id for each in finals} for config in book.missing())
     assert [config.budget.seed for config in book.without_trials(["vbd"], ["lenet-300-100"])] == [0, 1, 2]
     write_record(finals[0])

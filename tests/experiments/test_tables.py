@@ -8,6 +8,7 @@ import pytest
 
 from vbdrop.experiments import Book, Stat, protocol_of, table
 from vbdrop.experiments.tables import stat
+from vbdrop.methods import METHODS
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_mean_and_standard_deviation_over_the_seeds(book):
     assert cell.ours.sparsity == pytest.approx((80.0, 50.0))
     assert cell.ours.units == pytest.approx((100, 110 / 3, 10))
     assert cell.paper.error == 1.76
-    assert cell.choice == {"kl_weight": 3.0}
+    assert cell.choice == {"kl_weight": METHODS["vbd-weights"].knobs["kl_weight"][3]}
     assert cell.validation_error == 2.0
     assert len(cell.runs) == 3
     assert cell.command is None

@@ -36,15 +36,27 @@ def test_the_penalty_makes_the_network_sparse(task, kind):
 
 
 @both
-def test_dead_weights_are_those_above_the_threshold(kind):
-    method = kind(threshold=0.5)
+@pytest.mark.parametrize(("cut", "limit"), [(None, 0.5), (-0.25, -0.25), (2.0, 0.5)])
+def test_dead_weights_are_those_above_the_threshold_or_in_the_end_above_the_lower_cut(kind, cut, limit):
+    method = kind(threshold=0.5, cut=cut)
     model = method.build(nn.Linear(30, 20))
     with torch.no_grad():
         model.log_sigma2.copy_(torch.randn(20, 30) - 7)
     (entry,) = model.variational()
-    dead = entry.log_alpha_full() >= 0.5
-    assert dead.any()
-    assert torch.equal(method.finish(model).weight == 0, dead)
+    log_alpha = entry.log_alpha_full()
+    assert ((log_alpha >= -0.25) & (log_alpha < 0.5)).any()
+    assert torch.equal(method.in_training(copy.deepcopy(model)).weight == 0, log_alpha >= 0.5)
+    assert torch.equal(method.finish(copy.deepcopy(model)).weight == 0, log_alpha >= limit)
+    start = Step(59, 100, 5.9, 10, 1_000)
+    kind(threshold=0.5, cut=cut, pretrain=0.0, refine=0.4).after_step(model, start)
+    assert torch.equal(model.weight == 0, log_alpha >= limit)
+
+
+def test_a_cut_is_a_number():
+    with pytest.raises(TypeError, match="`cut` of VBDWeights must be a finite number; got 'low'"):
+        VBDWeights(cut="low")
+    with pytest.raises(TypeError, match="`threshold` of SparseVD must be a finite number; got nan"):
+        SparseVD(threshold=float("nan"))
 
 
 def test_the_two_differ_in_their_prior_alone():
@@ -58,7 +70,7 @@ def test_the_two_differ_in_their_prior_alone():
 @both
 def test_a_run_ends_with_the_average_of_its_last_steps(task, kind):
     plain, averaged = [], []
-    settings = {"kl_weight": 0.5, "refine": 0.2}
+    settings = {"kl_weight": 0.5, "refine": 0.2, "cut": None}
     last = task.fit(kind(**settings), epochs=4, watch=lambda m, s: plain.append(copy.deepcopy(m.state_dict())))
     method = kind(**settings, average=0.25)
     model = task.fit(method, epochs=4, watch=lambda m, s: averaged.append(copy.deepcopy(m.state_dict())))

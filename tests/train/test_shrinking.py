@@ -135,6 +135,15 @@ def test_images_keep_their_order_in_memory(method):
     assert setting.model.conv1(setting.x).stride(1) == 1
 
 
+def test_what_only_the_end_would_cut_stays_in_training():
+    setting = Setting(VBDWeights(pretrain=0.0, cut=-100.0), "mlp")
+    before = setting.sizes()
+    for _ in range(3):
+        setting.check_()
+    assert setting.sizes() == before
+    assert not setting.method.finish(copy.deepcopy(setting.model)).output.weight.any()
+
+
 def test_a_unit_that_comes_back_to_life_stays():
     setting = Setting(VBDGates(), "mlp")
     setting.kill_(0, 4)

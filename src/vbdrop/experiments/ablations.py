@@ -19,6 +19,7 @@ BASE: Mapping[str, Any] = MappingProxyType(
     {
         "kl_weight": 1.0,
         "threshold": 3.0,
+        "cut": None,
         "log_sigma2": -10.0,
         "hold": 0.025,
         "ramp": 0.075,
@@ -32,7 +33,7 @@ BASE: Mapping[str, Any] = MappingProxyType(
 )
 """The published recipe of sparse VD: one stage, and every option off. The defaults are what has helped since."""
 
-TWINS = ("refine", "all-stages")
+TWINS = ("all-stages", "stages-cut")
 """The changes that are tried with sparse VD too: those that help VBD."""
 
 
@@ -98,6 +99,28 @@ _VBD = (
         "Does it pay to start from a plain network, press it with twice the KL, and refine what is left?",
         pretrain=0.2,
         kl_weight=2.0,
+        refine=0.3,
+    ),
+    _change(
+        "cut",
+        "Lower threshold in the end",
+        "Masked in training from a log alpha of 3 on, a weight may come back. Can those from -1 on go in the end?",
+        cut=-1.0,
+    ),
+    _change(
+        "cut-refine",
+        "The same, then refined",
+        "Does refining win back what it costs to cut there?",
+        cut=-1.0,
+        refine=0.3,
+    ),
+    _change(
+        "stages-cut",
+        "Trained, pressed, cut, refined",
+        "All of it together, which is the default of VBD and sparse VD today.",
+        pretrain=0.2,
+        kl_weight=1.5,
+        cut=-1.0,
         refine=0.3,
     ),
 )

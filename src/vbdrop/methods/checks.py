@@ -12,6 +12,17 @@ def _value(method: object, name: str) -> float:
     return value
 
 
+def check_number(method: object, *names: str) -> None:
+    """Each of these fields must be a finite number.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> check_number(SimpleNamespace(threshold=-0.5), "threshold")
+    """
+    for name in names:
+        _value(method, name)
+
+
 def check_share(method: object, *names: str, zero: bool = False) -> None:
     """Each of these fields must lie between 0 and 1, both excluded; with ``zero``, 0 is allowed.
 

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.methods.averaging import add_averages_, average_, remove_averages_, use_averages_
-from vbdrop.methods.checks import check_not_negative, check_positive, check_share
+from vbdrop.methods.checks import check_not_negative, check_number, check_positive, check_share
 from vbdrop.methods.gating import unit_gates
 from vbdrop.methods.losses import cross_entropy, variational_loss, weighted_penalty
 from vbdrop.methods.phases import first_step, started
+from vbdrop.methods.refining import remove_dead_
 from vbdrop.methods.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
 from vbdrop.train.sparsity import weight_layers
@@ -26,7 +27,9 @@ class NoisyWeights(Staged):
 
     Attributes:
         kl_weight: The factor on the KL: more of it makes the network sparser.
-        threshold: A weight is dead from this ``log_alpha`` on.
+        threshold: A weight is dead from this ``log_alpha`` on in training.
+        cut: The same in the network that is kept, and where ``refine`` starts, if it is lower; None for the same as in
+            training. A weight that is masked in training hardly comes back; in the end it need not.
         log_sigma2: The log variance of a weight at the start.
         hold: The share of the run for which the KL is held at 0, from the end of ``pretrain`` on.
         ramp: The share of the run over which it then rises.
@@ -47,9 +50,9 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.5, 2.0, 2.5, 3.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.0, 1.5, 2.0, 2.5)}
 
-    kl_weight: float = 2.0
+    kl_weight: float = 1.5
     threshold: float = 3.0
     log_sigma2: float = -10.0
     hold: float = 0.025
@@ -57,12 +60,14 @@ class NoisyWeights(Staged):
     rate_lr: float = 1.0
     pretrain: float = option(0.2, absent=0.0)
     refine: float = option(0.3, absent=0.0)
+    cut: float | None = option(-1.0, absent=None)
     average: float = option(0.0)
     initial_scale: float = option(1.0)
     unit_kl: float = option(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number(self, "threshold", *(() if self.cut is None else ("cut",)))
         check_not_negative(self, "kl_weight", "unit_kl")
         check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr", "initial_scale")
@@ -71,6 +76,11 @@ class NoisyWeights(Staged):
     @abstractmethod
     def prior(self) -> str:
         """The name of the weights' prior."""
+
+    @property
+    def final_threshold(self) -> float | None:
+        """What is cut in the end: never less than in training."""
+        return None if self.cut is None else min(self.cut, self.threshold)
 
     @property
     def shrinks(self) -> bool:
@@ -108,16 +118,19 @@ class NoisyWeights(Staged):
         return self.unit_kl if isinstance(module, Gate) else self.kl_weight
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Change stages, and take part in the averages; after the last step, put them into the model."""
+        """Change stages, and take part in the averages; after the last step, put them into the model, and cut it."""
         super().after_step(model, step)
+        last = step.index + 1 == step.steps
         if self.average and started(1 - self.average, step):
             average_(model, 1 + step.index - first_step(1 - self.average, step))
-            if step.index + 1 == step.steps:
+            if last:
                 use_averages_(model)
+        if last and self.cut is not None:
+            remove_dead_(model, self.final_threshold)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the dead weights at zero, in place."""
-        deterministic_(model)
+        deterministic_(model, self.final_threshold)
         return remove_averages_(model) if self.average else model
 
 

@@ -15,8 +15,12 @@ NO_VARIANCE = -80.0
 
 
 @torch.no_grad()
-def remove_dead_(model: nn.Module) -> None:
+def remove_dead_(model: nn.Module, threshold: float | None = None) -> None:
     """Set the means of what is dead to zero, and their variances to none; this marks them.
+
+    Args:
+        model: The model.
+        threshold: The ``log_alpha`` from which on something is dead; None for each one's own.
 
     Example:
         >>> from vbdrop.convert import convert_
@@ -29,7 +33,7 @@ def remove_dead_(model: nn.Module) -> None:
         ([[True, False]], [[-80.0, -9.0]])
     """
     for _, entry in noisy_tensors(model):
-        dead = entry.dead()
+        dead = entry.dead(threshold)
         entry.mean.masked_fill_(dead, 0.0)
         entry.rate.masked_fill_(dead, NO_VARIANCE)
 

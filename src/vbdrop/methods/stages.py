@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from torch import Tensor, nn
 
+from vbdrop.convert import deterministic_
 from vbdrop.methods.checks import check_share
 from vbdrop.methods.losses import cross_entropy
 from vbdrop.methods.phases import started, starts_next
@@ -40,6 +41,15 @@ class Staged(Method):
         """The penalty keeps dead weights and units dead."""
         return True
 
+    @property
+    def final_threshold(self) -> float | None:
+        """The ``log_alpha`` from which on something is dead from the last stage on; None for that of the training."""
+        return None
+
+    def in_training(self, model: nn.Module) -> nn.Module:
+        """The mean network, with what is dead in training at zero, in place."""
+        return deterministic_(model)
+
     @abstractmethod
     def convert(self, model: nn.Module) -> None:
         """Convert a freshly initialised plain model, in place."""
@@ -70,6 +80,6 @@ class Staged(Method):
         if self.pretrain and starts_next(self.pretrain, step):
             start_variances_(model)
         if self.refine and starts_next(1 - self.refine, step):
-            remove_dead_(model)
+            remove_dead_(model, self.final_threshold)
         elif self.refine and started(1 - self.refine, step):
             keep_dead_(model)

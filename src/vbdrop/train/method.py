@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ Family: TypeAlias = Literal["regulariser", "weights", "structured"]
 _ABSENT = "of a run whose record does not have it"
 
 
-def option(default: Any, *, absent: Any = None) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
+def option(default: Any, *, absent: Any = MISSING) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
     """A hyper-parameter that a method got after runs were recorded.
 
     A run is named after what identifies it. So that a recorded run keeps its name, this value is no part of it as long
@@ -37,7 +37,7 @@ def option(default: Any, *, absent: Any = None) -> Any:  # noqa: ANN401 -- the f
         >>> Plain.absent()
         {'momentum': 0.0}
     """
-    return field(default=default, metadata={_ABSENT: default if absent is None else absent})
+    return field(default=default, metadata={_ABSENT: default if absent is MISSING else absent})
 
 
 class Batch(NamedTuple):
@@ -132,3 +132,7 @@ class Method(ABC):
     def finish(self, model: nn.Module) -> nn.Module:
         """The plain network that the method ends with: dead weights are exact zeros."""
         return model
+
+    def in_training(self, model: nn.Module) -> nn.Module:
+        """The plain network as it is in training: its dead units are those that may be taken out meanwhile."""
+        return self.finish(model)

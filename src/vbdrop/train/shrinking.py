@@ -72,14 +72,14 @@ class Shrunk:
 class Shrinking:
     """Takes out of a model in training the units that were dead at two checks in a row.
 
-    A unit is dead where the network that the method would end with does not need it: its gate is dead, or all weights
-    that enter it, or all that leave it. Every check makes one plan of what goes, by the rules of `vbdrop.compress`, and
+    A unit is dead where the network in training does not need it: its gate is dead, or all weights that enter it, or
+    all that leave it. Every check makes one plan of what goes, by the rules of `vbdrop.compress`, and
     applies it to the model and its optimizer. The outputs in eval mode stay what they are.
 
     All plans are made for the original network, in which what went is zero: so one trace serves for all of them.
 
     Args:
-        method: Its ``finish`` says what is dead.
+        method: Its ``in_training`` says what is dead.
         model: The model in training, in its original shape.
         inputs: Examples, of which the first few are used.
 
@@ -112,7 +112,7 @@ class Shrinking:
     def check_(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Take out of a model, and of its optimizer, the units that are dead now and were so at the last check."""
         with torch.random.fork_rng(devices=[]):
-            network = self.method.finish(self.whole(model)).eval()
+            network = self.method.in_training(self.whole(model)).eval()
             wanted = self._wanted(network)
             found = self._next(network)
         if found is not None:
