@@ -17,9 +17,10 @@ def test_without_records_nothing_is_claimed():
 
 def test_the_figures_are_those_of_the_tables():
     text = findings(RECORDS)
-    cells = [cell for cell in table(Book(protocol_of(4), RECORDS)).cells if cell.row.ours and cell.ours is not None]
-    assert cells
-    for cell in cells:
+    cells = table(Book(protocol_of(4), RECORDS)).cells
+    once = {cell.runs: cell for cell in cells if cell.row.ours and cell.ours is not None}
+    assert once
+    for cell in once.values():
         assert f"{cell.ours.ratio.mean:.0f} times fewer weights at {cell.ours.error.mean:.2f}" in text
         assert f"the paper has {cell.paper.ratio:.0f} times at {cell.paper.error:.2f} %" in text
     errors = [cell for cell in table(Book(protocol_of(1), RECORDS), columns=["340"]).cells if cell.ours is not None]
