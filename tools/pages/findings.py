@@ -1,10 +1,8 @@
 """What the records say, in sentences: made while the site is built, so that no figure in them can be out of date."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
-from tools.pages.frontier import Point, points_of
 from tools.results import ERROR_TITLES, ERRORS
 
 from vbdrop.experiments import PROTOCOLS, Book, Table, TableCell, ablations, protocol_of, table
@@ -12,6 +10,9 @@ from vbdrop.experiments.curves import at_one_size
 from vbdrop.experiments.tables import Stat
 
 OURS, RIVAL = "VBD", "Sparse VD"
+CLOSE = 1.2
+"""How far apart in size two networks may be whose errors are compared: one that is cut much further only suffers."""
+
 NONE_YET = "Nothing has been recorded yet.\n"
 
 
@@ -46,7 +47,7 @@ def _compression(number: int, records: Path) -> list[str]:
         if not any(cell.row.ours for cell in once.values()):
             continue
         if number == 4:
-            sentences += _at_equal_size(points_of(whole.protocol, column, records))
+            sentences += _at_equal_size(*(whole.cell(key, column.key) for key in ("vbd", "vd")))
         said.append(f"**{column.title}, {whole.protocol.kind}.** {' '.join(sentences)}")
     return said
 
@@ -65,11 +66,13 @@ def _smaller(cell: TableCell, number: int) -> str:
     return f"{name}: {_times(ratio.mean)} fewer weights at {error}{star}{paper}."
 
 
-def _at_equal_size(points: Sequence[Point]) -> list[str]:
-    """Compare the two methods where their thresholds bring them to one size."""
-    ours, rival = ([point.curve for point in points if point.method == name] for name in (OURS, RIVAL))
-    same = at_one_size(ours, rival)
-    if same is None:
+def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
+    """Compare the two methods where their thresholds bring them to one size, if they are close to it anyway."""
+    if ours.ours is None or rival.ours is None:
+        return []
+    smaller, larger = sorted((ours.ours.ratio.mean, rival.ours.ratio.mean))
+    same = at_one_size(ours.curves, rival.curves)
+    if larger > CLOSE * smaller or same is None:
         return []
     return [
         f"Cut by the threshold to {_times(same.ratio)} fewer weights, without training again, {OURS} has "

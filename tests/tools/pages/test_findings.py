@@ -1,12 +1,13 @@
 """Sentences with the figures of the records."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tools.pages.findings import _at_equal_size, findings, missing
-from tools.pages.frontier import Point
 from tools.results import RECORDS
 
 from vbdrop.experiments import Book, protocol_of, table
+from vbdrop.experiments.tables import stat
 
 
 def test_without_records_nothing_is_claimed():
@@ -29,9 +30,14 @@ def test_the_figures_are_those_of_the_tables():
 
 
 def test_two_methods_are_compared_where_they_have_the_same_size():
-    assert _at_equal_size([Point("VBD", plain=False, ratio=10.0, error=1.0)]) == []
-    vbd = Point("VBD", plain=False, ratio=10.0, error=1.0, curve=((10.0, 1.0), (1000.0, 3.0)))
-    rival = Point("Sparse VD", plain=False, ratio=100.0, error=1.5, curve=((100.0, 1.5), (1000.0, 4.0)))
-    (said,) = _at_equal_size([vbd, rival])
+    template = table(Book(protocol_of(4), RECORDS)).cell("vbd", "lenet-300-100")
+
+    def cell(ratio, *curve):
+        return replace(template, ours=replace(template.ours, ratio=stat([ratio])), curves=(curve,))
+
+    vbd, rival = cell(90.0, (90.0, 1.0), (1000.0, 3.0)), cell(100.0, (100.0, 1.5), (1000.0, 4.0))
+    (said,) = _at_equal_size(vbd, rival)
     assert said.startswith("Cut by the threshold to 100 times fewer weights")
-    assert said.endswith("VBD has 2.00 % and sparse VD 1.50 %.")
+    assert said.endswith("% and sparse VD 1.50 %.")
+    assert _at_equal_size(vbd, cell(200.0, (200.0, 1.5))) == []  # too far apart
+    assert _at_equal_size(vbd, replace(rival, ours=None)) == []
