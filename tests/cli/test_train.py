@@ -83,7 +83,13 @@ def test_ctrl_c_stops_a_run_and_says_how_to_go_on(tmp_path):
         sys.executable, "-m", "vbdrop", "train", "vbd-weights", "--model", "mlp", "--model-arg", "units=12",
         "--epochs", "100000", "--records", str(tmp_path),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     deadline = time.monotonic() + 300
     while not any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
