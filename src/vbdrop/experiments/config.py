@@ -56,8 +56,7 @@ class Config:
         A hyper-parameter that was not there when runs were recorded has no part in it, as long as it has the value that
         they had: see :func:`vbdrop.train.method.option`.
         """
-        absent = _absent(self.method)
-        hyper = {name: value for name, value in self.hyper.items() if name not in absent or value != absent[name]}
+        hyper = METHODS[self.method].identifying(self.hyper) if self.method in METHODS else self.hyper
         text = json.dumps(self.as_dict() | {"hyper": hyper}, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 

@@ -42,7 +42,7 @@ class Column:
         n_valid: How many training examples are held out for that.
         n_train: How many training examples there are; None for all.
         shrink_every: Every so many epochs, units that stayed dead are taken out of the network in training, where the
-            method has such; None for never. The networks that are trained get cheaper by it, and few figures change.
+            method has such; None for never. Training gets cheaper by it.
     """
 
     key: str

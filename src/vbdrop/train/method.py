@@ -111,8 +111,13 @@ class Method(ABC):
 
     def identity(self) -> dict[str, Any]:
         """The hyper-parameters that identify a run: all, but for each `option` with the value of runs without it."""
-        absent = self.absent()
-        return {name: value for name, value in self.settings().items() if name not in absent or value != absent[name]}
+        return self.identifying(self.settings())
+
+    @classmethod
+    def identifying(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of some hyper-parameters that identify a run."""
+        absent = cls.absent()
+        return {name: value for name, value in settings.items() if name not in absent or value != absent[name]}
 
     def build(self, model: nn.Module) -> nn.Module:
         """Prepare a freshly initialised plain model; returns the model to train."""
