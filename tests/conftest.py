@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 
+from vbdrop.experiments import record_of
+from vbdrop.train.files import write_json
+
 
 @pytest.fixture(scope="session")
 def compiler() -> str:
@@ -16,3 +19,27 @@ def compiler() -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def write_record(tmp_path):
+    """Writes the record of a run that has ended, as if it had been made."""
+
+    def write(config, records=tmp_path, *, outcome="finished", **figures):
+        record = record_of(config, records)
+        record.open(config)
+        layers = [
+            {"name": "fc1", "weights": 1000, "nonzero": figures.get("nonzero", 100)},
+            {"name": "fc2", "weights": 100, "nonzero": 50},
+        ]
+        result = {
+            "run": config.id, "outcome": outcome, "epochs": config.budget.epochs, "evaluated_on": config.evaluated_on,
+            "error": 2.0, "nll": 0.1, "ece": 0.01, "nonzero": 150, "ratio": 10.0, "layers": layers,
+            "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
+        }  # fmt: skip
+        machine = {"machine": {"processor": "Abacus 9"}, "versions": {"torch": "2.13.0"}, "threads": 1}
+        write_json(record.folder / "result.json", result)
+        write_json(record.folder / "environment.json", {"sessions": [machine]})
+        return record
+
+    return write

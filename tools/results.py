@@ -57,14 +57,19 @@ def results(records: Path) -> str:
     Args:
         records: The folder of records.
     """
-    smaller = {number: _run(number, records) for number in (4, 5)}
+    weights, neurons = (_run(number, records) for number in (4, 5))
     errors = {number: [c for c in _run(number, records) if c.column.key == key] for number, key in ERRORS.items()}
     parts = []
-    if any(smaller.values()):
-        parts.append("Smaller networks on MNIST:\n\n" + _smaller(smaller))
+    if weights:
+        parts.append("Fewer weights, MNIST; how many times fewer are not zero:\n\n" + _fewer_weights(weights))
+    if neurons:
+        parts.append(
+            "Fewer neurons, MNIST; how many times fewer weights there are between those that are left (the paper's "
+            "computed from its neurons):\n\n" + _fewer_neurons(neurons)
+        )
     if any(errors.values()):
         parts.append("Learned rates as a regulariser, test error in %:\n\n" + _errors(errors))
-    cells = [cell for column in (*smaller.values(), *errors.values()) for cell in column]
+    cells = [cell for column in (weights, neurons, *errors.values()) for cell in column]
     return "\n".join([*parts, _note(cells)])
 
 
@@ -75,27 +80,29 @@ def _run(number: int, records: Path) -> list[TableCell]:
     return sorted(once.values(), key=lambda cell: cell.column.key)
 
 
-def _smaller(tables: dict[int, list[TableCell]]) -> str:
-    """Weights that are left, and for the table of neurons the weights between the units that are left."""
+def _fewer_weights(cells: list[TableCell]) -> str:
+    rows = [(*_head(cell), _times(cell.ours.ratio.mean), _paper_times(cell)) for cell in cells if cell.ours]
+    return _markdown((*HEAD, "fewer weights", "paper"), rows)
+
+
+def _fewer_neurons(cells: list[TableCell]) -> str:
     rows = []
-    for number, cells in tables.items():
-        for cell in cells:
-            ours, paper = cell.ours, cell.paper
-            if ours is None:
-                continue
-            units = "-".join(f"{n:.0f}" for n in ours.units) if number == 5 and ours.units else ""
-            fewer = _times((ours.compact_ratio if number == 5 else ours.ratio).mean)
-            rows.append(
-                (
-                    cell.column.title,
-                    _name(cell),
-                    _error(cell),
-                    f"{paper.error:.2f}" if paper else "–",
-                    f"{fewer} ({units})" if units else fewer,
-                    _times(paper.ratio) if paper and paper.ratio else "–",
-                )
-            )
-    return _markdown(("network", "method", "test error %", "paper", "fewer weights (units left)", "paper"), rows)
+    for cell in cells:
+        if cell.ours is not None:
+            units = "-".join(f"{n:.0f}" for n in cell.ours.units) if cell.ours.units else "–"
+            rows.append((*_head(cell), _times(cell.ours.compact_ratio.mean), _paper_times(cell), units))
+    return _markdown((*HEAD, "fewer weights", "paper", "neurons left"), rows)
+
+
+HEAD = ("network", "method", "test error %", "paper")
+
+
+def _head(cell: TableCell) -> tuple[str, ...]:
+    return cell.column.title, _name(cell), _error(cell), f"{cell.paper.error:.2f}" if cell.paper else "–"
+
+
+def _paper_times(cell: TableCell) -> str:
+    return _times(cell.paper.ratio) if cell.paper and cell.paper.ratio else "–"
 
 
 def _times(ratio: float) -> str:

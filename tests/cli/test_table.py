@@ -12,7 +12,7 @@ def test_a_table_without_records_is_the_papers_with_the_command_to_run_it(vbdrop
     assert "not run" in line
     assert "98.9-98.1-90.9" in line
     assert "81x" in line
-    assert "  vbdrop table 4 --run\n" in result.out
+    assert f"  vbdrop table 4 --run --records {tmp_path / 'none'}\n" in result.out
     assert not (tmp_path / "none").exists()
     found = vbdrop("table", "1", "--json", "--records", tmp_path / "none").json
     assert found["cells"][0]["command"] == "vbdrop table 1 --run --row none --column 100"
@@ -25,8 +25,8 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
     assert result.err.startswith("2 runs to make: about ")
     assert "1/2  plain on lenet-300-100, validation  error " in result.err
     assert "2/2  plain on lenet-300-100, seed 0  error " in result.err
-    assert "Not run yet" not in result.out
-    assert "Chosen on the validation split" in result.out
+    assert "Still to run" not in result.out
+    assert "Chosen on the validation split" not in result.out  # the original has nothing to choose
     (cell,) = vbdrop(*part, "--json").json["cells"]
     assert cell["ours"]["error"]["n"] == 1
     assert f"{cell['ours']['error']['mean']:.2f}" in result.out
@@ -54,6 +54,20 @@ def test_without_trials_there_is_a_run_a_seed(vbdrop, tmp_path):
     assert "`seeds` must be" in vbdrop(*part, "--seeds", "0").err
 
 
+def test_the_commands_go_on_in_the_same_folder_with_as_many_seeds(vbdrop, tmp_path):
+    folder = tmp_path / "my records"
+    said = vbdrop("table", "3", "--row", "vbd", "--seeds", "2", "--records", folder).out
+    assert (
+        f"vbdrop table 3 --run --row vbd --column 1 --seeds 2 --records '{folder}'  # 4 trials, then 2 runs\n" in said
+    )
+
+
+def test_the_cost_says_which_runs_end_sooner_than_it_says(vbdrop, tmp_path):
+    part = ("table", "5", "--quick", "--defaults", "--column", "lenet-500-300", "--cost", "--records", tmp_path)
+    assert "they end sooner" in vbdrop(*part, "--row", "vbd").out
+    assert "they end sooner" not in vbdrop(*part, "--row", "ssl").out
+
+
 def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):
     result = vbdrop("table", "3", "--records", tmp_path)
     assert "Written to" in result.out
@@ -63,6 +77,7 @@ def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):
 
 def test_mistakes(vbdrop, tmp_path):
     assert "`row` of Table 4 must be one of original" in vbdrop("table", "4", "--row", "magic").err
+    assert "`--defaults` says how to run" in vbdrop("table", "4", "--defaults").err
     assert "`column` of Table 4 must be one of lenet-300-100" in vbdrop("table", "4", "--column", "1").err
     missing = vbdrop("table", "4", "--run", "--data-dir", tmp_path)
     assert missing.code == 1

@@ -84,5 +84,9 @@ def test_another_machine_is_said_and_is_no_difference_of_the_run(pair):
     found = compare(*pair)
     assert found.equal
     assert [each.field for each in found.surroundings] == ["versions.torch"]
+    changed(pair[1], "environment.json", lambda found: found["sessions"][-1]["versions"].pop("torch"))
+    for recorded, again in (pair, pair[::-1]):  # what only one of them has written down may be why
+        (found,) = compare(recorded, again).surroundings
+        assert (found.field, "nothing" in (found.recorded, found.again)) == ("versions.torch", True)
     (pair[1].folder / "environment.json").unlink()
     assert compare(*pair).equal

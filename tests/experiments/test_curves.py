@@ -7,6 +7,7 @@ import pytest
 from vbdrop.experiments.curves import at_one_size, error_at, threshold_curve
 
 CURVE = ((10.0, 1.0), (100.0, 2.0), (1000.0, 6.0))
+FROM_100 = ((100.0, 2.0), (144.0, 3.0))
 
 
 def test_the_curve_is_that_of_the_details_without_what_has_nothing_left(tiny, write_record):
@@ -32,9 +33,10 @@ def test_two_thresholds_of_one_size_are_no_division_by_zero():
 
 
 def test_two_groups_are_compared_at_the_largest_size_that_all_can_be_cut_to():
-    other = ((100.0, 3.0), (1000.0, 3.0))
-    assert at_one_size([CURVE, other], [CURVE]) == pytest.approx((100.0, 2.5, 2.0))
+    other = ((120.0, 3.5), (1000.0, 3.5))
+    assert at_one_size([FROM_100, other], [FROM_100]) == pytest.approx((120.0, 3.0, 2.5))
     assert at_one_size([CURVE], [CURVE]) == (10.0, 1.0, 1.0)
-    assert at_one_size([CURVE], [((2000.0, 5.0), (3000.0, 5.0))]) is None
+    assert at_one_size([FROM_100], [((121.0, 3.5), (1000.0, 3.5))]) is None  # too far from its own size
+    assert at_one_size([((100.0, 2.0), (105.0, 3.0))], [((110.0, 5.0), (300.0, 5.0))]) is None
     assert at_one_size([], [CURVE]) is None
     assert at_one_size([CURVE], [CURVE, ()]) is None

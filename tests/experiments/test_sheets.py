@@ -45,9 +45,9 @@ def test_compression_has_a_sheet_a_network(tmp_path, write_record):
     first, second = layout(table(book))
     assert (first.title, second.title) == ("LeNet-500-300", "LeNet-5-Caffe")
     row = next(row for row in first.rows if row[0] == "VBD (gates)")
-    assert row == ("VBD (gates)", "1.40", "1.35", "180-150-60-10", "179-160-60-10", "14.3x", "14x", "1")
+    assert row == ("VBD (gates)", "1.40", "1.35", "14.3x", "14x", "1", "180-150-60-10", "179-160-60-10")
     row = next(row for row in second.rows if row[0] == "SBP")
-    assert row == ("SBP", "not run", "0.86", "–", "3-18-284-283", "–", "5.09x", "–")
+    assert row == ("SBP", "not run", "0.86", "–", "5.09x", "–", "–", "3-18-284-283")
 
 
 def test_a_figure_with_the_defaults_is_marked(book, write_record):
@@ -56,13 +56,17 @@ def test_a_figure_with_the_defaults_is_marked(book, write_record):
     row = next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")
     assert row[3] == "1.55 (n=1)*"
     assert any(note.startswith("* With the method's default settings") for note in notes(whole))
-    assert "vbdrop table 1 --run --row concrete --column 340" in missing(whole)
+    (command,) = [command for command in missing(whole) if "--row concrete" in command]
+    elsewhere = "100 units, 580 units, 820 units, 1060 units: 4 trials, then 1 run"
+    assert command == f"vbdrop table 1 --run --row concrete  # {elsewhere}; 340 units: 4 trials, then 3 runs"
 
 
 def test_the_commands_of_what_is_missing(book):
     commands = missing(table(book))
-    assert "vbdrop table 1 --run --row vbd --column 580" in commands
-    assert "vbdrop table 1 --run --row vbd --column 340" not in commands
+    assert "vbdrop table 1 --run --row vbd  # 580 units, 820 units, 1060 units: 1 run" in commands
+    (command,) = missing(table(book, rows=["vbd"], columns=["580"]), " --records here")
+    assert command == "vbdrop table 1 --run --row vbd --column 580 --records here  # 1 run"
+    assert missing(table(book, rows=["vbd"], columns=["340"])) == []
     assert missing(table(Book(protocol_of(2), Path("none")))) == ["vbdrop table 2 --run"]
     assert missing(table(Book(protocol_of(2, quick=True), Path("none")))) == ["vbdrop table 2 --quick"]
 
@@ -72,6 +76,8 @@ def test_the_notes_give_budget_selection_and_machine(book):
     assert "mnist, 50 epochs, batches of 100, Adam 0.001 (late-linear), 5,000 held out" in text
     assert "Made on Abacus 9, torch 2.13.0, 1 thread." in text
     assert "Quick" not in text
+    assert "what the validation split chose, among 4 at most" in text
+    assert "chose" not in notes(table(book, columns=["580"], rows=["none"]))[1]
     assert "figures only show that everything runs" in notes(table(Book(protocol_of(2, quick=True), Path("none"))))[0]
 
 
@@ -88,5 +94,5 @@ def test_markdown(book):
     assert lines[2].startswith("| Method | 100 units | paper |")
     assert any(line.startswith("| **VBD** | 1.90 (n=1) | 1.56 |") for line in lines)
     assert "## Chosen on the validation split" in lines
-    assert "$ vbdrop table 1 --run --row none --column 100" in lines
+    assert any(line.startswith("$ vbdrop table 1 --run --row none  # 100 units, ") for line in lines)
     assert all(line.count("|") == lines[2].count("|") for line in lines[2:14])

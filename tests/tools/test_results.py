@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tools.results import BEGIN, END, README, RECORDS, main, replaced, results
 
-from vbdrop.experiments import protocol_of, resolve
+from vbdrop.experiments import Book, protocol_of, resolve, table
 from vbdrop.methods import METHODS
 
 
@@ -36,8 +36,18 @@ def test_figures_are_those_of_the_records_and_settings_that_nobody_chose_are_mar
     text = results(tmp_path)
     assert "| LeNet-300-100 | **VBD (high sparsity)** | 1.50 * | 1.76 | 91x | 81x |" in text
     assert "one run each" in text
+    assert "neurons" not in text
     record(tmp_path, seed=1, error=1.9)
     assert "| 1.70 ± 0.28 * |" in results(tmp_path)
+
+
+def test_weights_that_are_left_and_weights_between_neurons_are_not_in_one_table():
+    weights, neurons = results(RECORDS).split("Fewer neurons, MNIST")
+    assert "Pruning (Han)" in weights
+    assert "Pruning (Han)" not in neurons
+    cell = table(Book(protocol_of(5), RECORDS)).cell("vd", "lenet-500-300")
+    units = "-".join(f"{n:.0f}" for n in cell.ours.units)
+    assert f"| {cell.ours.compact_ratio.mean:.1f}x | 3.7x | {units} |" in neurons
 
 
 def test_only_what_is_between_the_marks_is_replaced():

@@ -10,8 +10,6 @@ from vbdrop.experiments.curves import at_one_size
 from vbdrop.experiments.tables import Stat
 
 OURS, RIVAL = "VBD", "Sparse VD"
-CLOSE = 1.2
-"""How far apart in size two networks may be whose errors are compared: one that is cut much further only suffers."""
 
 NONE_YET = "Nothing has been recorded yet.\n"
 
@@ -24,6 +22,21 @@ def findings(records: Path) -> str:
     """
     said = [*_compression(4, records), *_compression(5, records), *_regularisation(records)]
     return "\n".join(f"- {each}" for each in said) + "\n" if said else NONE_YET
+
+
+def status(records: Path) -> str:
+    """Say how far the tables have been filled, in a sentence.
+
+    Args:
+        records: The folder of records.
+    """
+    cells = [cell for protocol in PROTOCOLS.values() for cell in table(Book(protocol, records)).cells]
+    filled = [cell for cell in cells if cell.ours is not None]
+    by_default = sum(cell.is_by_default for cell in filled)
+    return (
+        f"Of the {len(cells)} cells of the five tables, {len(filled)} have figures: {len(filled) - by_default} with "
+        f"settings that the validation split chose or with nothing to choose, {by_default} with default settings.\n"
+    )
 
 
 def missing(records: Path) -> str:
@@ -68,11 +81,8 @@ def _smaller(cell: TableCell, number: int) -> str:
 
 def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
     """Compare the two methods where their thresholds bring them to one size, if they are close to it anyway."""
-    if ours.ours is None or rival.ours is None:
-        return []
-    smaller, larger = sorted((ours.ours.ratio.mean, rival.ours.ratio.mean))
     same = at_one_size(ours.curves, rival.curves)
-    if larger > CLOSE * smaller or same is None:
+    if same is None:
         return []
     return [
         f"Cut by the threshold to {_times(same.ratio)} fewer weights, without training again, {OURS} has "
@@ -95,10 +105,11 @@ def _regularisation(records: Path) -> list[str]:
         figures = "; ".join(map(_beside_the_paper, shown))
         both = [cell for cell in cells if cell.paper is not None]
         lower = sum(cell.ours.error.mean < cell.paper.error for cell in both if cell.ours and cell.paper)
-        said.append(
-            f"**{ERROR_TITLES[number]}, as a regulariser.** {figures}. The lowest of {len(cells)} methods is "
-            f"{best.row.title}. Of the {len(both)} that the paper has, {lower} have a lower error here than there."
-        )
+        sentences = [f"{figures}."]
+        if len(cells) > 1:
+            sentences.append(f"The lowest of {len(cells)} methods is {best.row.title}.")
+            sentences.append(f"Of the {len(both)} that the paper has, {lower} have a lower error here than there.")
+        said.append(f"**{ERROR_TITLES[number]}, as a regulariser.** {' '.join(sentences)}")
     return said
 
 

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-from vbdrop.experiments import PROTOCOLS, Column, Protocol, Row, all_records, published_in
+from vbdrop.experiments import PROTOCOLS, Column, Config, Protocol, Row, all_records, published_in
 from vbdrop.experiments.curves import Curve, threshold_curve
+from vbdrop.experiments.sheets import described
 from vbdrop.experiments.tables import stat
 from vbdrop.methods import METHODS
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style
@@ -54,6 +55,8 @@ class Point:
 def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
     """Return every run on test data that has ended, of this network, with the budget of the table.
 
+    Whether units were taken out during training is part of a run's setting, not of the budget.
+
     Args:
         protocol: The table.
         column: The network.
@@ -67,8 +70,9 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
         config = record.config
         row = _row(protocol, config.method, config.hyper)
         budget = replace(config.budget, seed=column.budget.seed, shrink_every=column.budget.shrink_every)
-        same = (column.model, column.data, 0, column.n_train, column.budget)
-        if row is None or (config.model, config.data, config.n_valid, config.n_train, budget) != same:
+        same = (column.model, column.data, column.normalise, 0, column.n_train, column.budget)
+        its = (config.model, config.data, config.normalise, config.n_valid, config.n_train, budget)
+        if row is None or its != same:
             continue
         result = record.result
         if result["outcome"] == "finished" and result[size]:
@@ -79,7 +83,7 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
                     ratio=result["weights"] / result[size],
                     error=result["error"],
                     seed=config.budget.seed,
-                    setting=_setting(row, config.hyper),
+                    setting=_setting(row, column, config),
                     curve=threshold_curve(record, size),
                 )
             )
@@ -115,13 +119,18 @@ def _name(row: Row) -> str:
     return row.title if row.fixed or row.method == "plain" else METHODS[row.method].title
 
 
-def _setting(row: Row, hyper: Mapping[str, Any]) -> str:
+def _setting(row: Row, column: Column, config: Config) -> str:
+    """The knobs of a run, and in what it differs from the defaults and from the table."""
     method = METHODS[row.method]
     defaults = {field.name: field.default for field in fields(method)}
-    said = [name for name in hyper if name in method.knobs or hyper[name] != defaults[name]]
-    knobs = [name for name in said if name not in row.fixed]
-    return ", ".join(f"{name} = {hyper[name]:g}" if isinstance(hyper[name], float) else f"{name} = {hyper[name]}"
-                     for name in knobs)  # fmt: skip
+    said = {
+        name: value
+        for name, value in config.hyper.items()
+        if name not in row.fixed and (name in method.knobs or value != defaults[name])
+    }
+    if config.budget.shrink_every != column.budget_of(config.build_method(), config.budget.seed).shrink_every:
+        said["shrink_every"] = config.budget.shrink_every
+    return described(said)
 
 
 def frontier_of(number: int, key: str, records: Path) -> str:

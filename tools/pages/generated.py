@@ -87,6 +87,12 @@ def _missing(_: str, records: Path) -> str:
     return missing(records)
 
 
+def _status(_: str, records: Path) -> str:
+    from tools.pages.findings import status
+
+    return status(records)
+
+
 PARTS: dict[str, Callable[[str, Path], str]] = {
     "help": _help,
     "table": _table,
@@ -94,6 +100,7 @@ PARTS: dict[str, Callable[[str, Path], str]] = {
     "frontier": _frontier,
     "findings": _findings,
     "missing": _missing,
+    "status": _status,
 }
 """The word in a mark -> what makes the part, of the rest of the mark and the folder of records."""
 

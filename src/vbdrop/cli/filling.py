@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,12 @@ class Asked:
     keep_weights: bool = False
     as_json: bool = False
 
+    @property
+    def options(self) -> str:
+        """The options that a command has to repeat which goes on with this one."""
+        said = "" if self.seeds is None else f" --seeds {self.seeds}"
+        return said if self.records is None else f"{said} --records {shlex.quote(str(self.records))}"
+
 
 def answer(protocol: Protocol, asked: Asked) -> None:
     """Do what was asked of a table, and print it.
@@ -66,6 +73,8 @@ def answer(protocol: Protocol, asked: Asked) -> None:
     with usage():
         if asked.seeds is not None:
             protocol = protocol.with_seeds(asked.seeds)
+        if asked.defaults and not (asked.run or asked.cost or protocol.quick):
+            raise ValueError("`--defaults` says how to run: it needs --run, --cost or --quick.")
         runner = Runner(folder, workers=asked.workers, data_dir=asked.data_dir, keep_weights=asked.keep_weights)
         for key in asked.rows:
             protocol.row(key)
@@ -73,7 +82,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
             protocol.column(key)
     part = asked.rows, asked.columns
     if not (asked.run or protocol.quick or asked.cost):
-        _show(read_table(Book(protocol, folder), *part), folder, asked.as_json)
+        _show(read_table(Book(protocol, folder), *part), folder, asked)
         return
     book = Book(protocol, folder, checksums(protocol, asked.data_dir))
     runs = (book.without_trials if asked.defaults else book.expected)(*part)
@@ -84,7 +93,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
         return
     missing_runs = book.without_trials if asked.defaults else book.missing
     failed = bool(runs) and _make(runner, lambda: missing_runs(*part), runs, seconds)
-    _show(read_table(book, *part), folder, asked.as_json)
+    _show(read_table(book, *part), folder, asked)
     if failed:
         raise typer.Exit(1)
 
@@ -104,7 +113,7 @@ def _make(runner: Runner, missing: Callable[[], Sequence[Config]], runs: list[Co
     return bool(summary.failed)
 
 
-def _show(table: Table, folder: Path, as_json: bool) -> None:
+def _show(table: Table, folder: Path, asked: Asked) -> None:
     """Print a table, and write it beside its records if there are any and it is whole."""
     whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
     written = []
@@ -113,7 +122,7 @@ def _show(table: Table, folder: Path, as_json: bool) -> None:
         for ending, text in contents.items():
             written.append(folder / f"{table.protocol.name.lower().replace(' ', '-')}{ending}")
             write_atomically(written[-1], text.encode())
-    if as_json:
+    if asked.as_json:
         print_json(table.as_dict())
         return
     console = out()
@@ -126,8 +135,8 @@ def _show(table: Table, folder: Path, as_json: bool) -> None:
         console.print(Text.assemble((f"{title}: ", "bold"), question))
     for note in notes(table):
         console.print(note, style="dim")
-    if commands := missing(table):
-        console.print("Not run yet:", style="yellow")
+    if commands := missing(table, asked.options):
+        console.print("Still to run:", style="yellow")
         for command in commands:
             console.print(f"  {command}", soft_wrap=True)
     if written:
@@ -172,3 +181,5 @@ def _print_costs(runs: list[Config], seconds: list[float], workers: int, as_json
     console.print(
         f"{len(runs)} runs: {duration(math.fsum(seconds))} of one core, {duration(wall)} with --workers {workers}."
     )
+    if any(config.budget.shrink_every is not None for config in runs):
+        console.print("Those that lose their dead units while they train get cheaper on the way: they end sooner.")

@@ -1,13 +1,13 @@
 """Wide sheets on a narrow terminal: cut between columns, so that nothing is cropped."""
 
-from vbdrop.experiments.sheets import PAPER, Sheet
+from vbdrop.experiments.sheets import BESIDE, Sheet
 
 GAP = 3
 """The room that a column takes beside its text."""
 
 
 def fitted(sheet: Sheet, width: int) -> list[Sheet]:
-    """Cut a sheet into as many as are needed, each with the first column; the paper's figure stays beside ours.
+    """Cut a sheet into as many as are needed, each with the first column; what is said of a figure stays beside it.
 
     Args:
         sheet: The sheet.
@@ -23,7 +23,7 @@ def fitted(sheet: Sheet, width: int) -> list[Sheet]:
     widths = [max(map(len, column)) + GAP for column in zip(sheet.header, *sheet.rows, strict=True)]
     blocks: list[list[int]] = []
     for index, name in enumerate(sheet.header[1:], start=1):
-        if name == PAPER and blocks:
+        if name in BESIDE and blocks:
             blocks[-1].append(index)
         else:
             blocks.append([index])

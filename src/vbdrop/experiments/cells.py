@@ -23,23 +23,28 @@ class Cell:
         column: The network.
         trials: The runs on the validation split.
         reference: The runs of the plain network that the choice depends on; empty where it depends on none.
-        decided: Whether all runs have ended on which the choice depends.
         chosen: Which trial was chosen; None if it is not decided yet, or if every trial diverged.
         finals: The runs that count, a seed each: on all of the training data, unless the table is about validation;
             with what was chosen or, as long as nothing is, with the method's defaults; empty if every trial diverged.
         results: What those of them that have ended gave.
         trial_results: What the trials gave; None for one that has not ended.
+        trials_left: How many of the runs have not ended on which the choice depends.
     """
 
     row: Row
     column: Column
     trials: tuple[Config, ...]
     reference: tuple[Config, ...]
-    decided: bool
     chosen: int | None
     finals: tuple[Config, ...]
     results: tuple[Mapping[str, Any], ...]
     trial_results: tuple[Mapping[str, Any] | None, ...]
+    trials_left: int
+
+    @property
+    def decided(self) -> bool:
+        """Whether all runs have ended on which the choice depends."""
+        return self.trials_left == 0
 
     @property
     def choice(self) -> Mapping[str, Any] | None:
@@ -84,13 +89,13 @@ class Book:
         trials = [self._config(method, selecting, trial=True) for method in settings(row, self.protocol.trials)]
         reference = self._reference(row, selecting)
         trial_results, reference_results = ([self.result(config) for config in each] for each in (trials, reference))
-        decided, chosen = None not in (*trial_results, *reference_results), None
-        if decided:
+        trials_left, chosen = [*trial_results, *reference_results].count(None), None
+        if not trials_left:
             plain = next((result["error"] for result in reference_results if result and "error" in result), None)
             ended = [result for result in trial_results if result is not None]
             chosen = choose(ended, kind=self.protocol.kind, margin=row.margin, reference=plain)
         finals: list[Config] = []
-        if chosen is not None or not decided:
+        if chosen is not None or trials_left:
             hyper = row.fixed if chosen is None else trials[chosen].hyper
             finals = self._finals(make_method(row.method, hyper), column)
         results = [result for config in finals if (result := self.result(config)) is not None]
@@ -99,11 +104,11 @@ class Book:
             column=column,
             trials=tuple(trials),
             reference=tuple(reference),
-            decided=decided,
             chosen=chosen,
             finals=tuple(finals),
             results=tuple(results),
             trial_results=tuple(trial_results),
+            trials_left=trials_left,
         )
 
     def cells(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:

@@ -8,7 +8,7 @@ from vbdrop.experiments.records import DETAILS, ENVIRONMENT, METRICS, RESULT, Re
 from vbdrop.train.files import RecordError, read_json
 
 NOTHING = "nothing"
-"""Stands for a value that the second record does not have."""
+"""Stands for a value that one of the records does not have."""
 
 CLOCK = "seconds"
 """The one figure of an epoch that depends on the machine's clock."""
@@ -85,7 +85,7 @@ def compare(recorded: Record, again: Record) -> Comparison:
     return Comparison(
         fields={name: len(before) for name, (before, _) in pairs.items()},
         differences=tuple(each for name, pair in pairs.items() for each in _differences(name, *pair)),
-        surroundings=tuple(_differences(ENVIRONMENT, _surroundings(recorded), _surroundings(again))),
+        surroundings=tuple(_changes(ENVIRONMENT, _surroundings(recorded), _surroundings(again))),
     )
 
 
@@ -129,6 +129,11 @@ def _differences(file: str, before: Mapping[str, Any], after: Mapping[str, Any])
     for name, value in before.items():
         if name not in after or after[name] != value:
             yield Difference(file, name, value, after.get(name, NOTHING))
+
+
+def _changes(file: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """Differences in what either has: what is known of one machine alone may be the difference."""
+    yield from _differences(file, dict.fromkeys(after, NOTHING) | dict(before), after)
 
 
 def _short(value: object) -> str:

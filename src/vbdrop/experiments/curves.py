@@ -54,6 +54,10 @@ def error_at(curve: Curve, ratio: float) -> float | None:
     return None
 
 
+CLOSE = 1.2
+"""How far apart in size two networks may be whose errors are compared: one that is cut much further only suffers."""
+
+
 class AtOneSize(NamedTuple):
     """Two groups of networks, cut to one size: how many times fewer weights, and their mean errors."""
 
@@ -70,15 +74,19 @@ def at_one_size(first: Sequence[Curve], second: Sequence[Curve]) -> AtOneSize | 
         second: Likewise of the second.
 
     Returns:
-        The comparison; None if a group is empty, or a network has no curve, or cannot be cut so far.
+        The comparison; None if a group is empty, or a network has no curve, or cannot be cut so far, or is larger by
+        more than `CLOSE`.
 
     Example:
-        >>> at_one_size([((10.0, 1.0), (1000.0, 3.0))], [((100.0, 1.5), (1000.0, 4.0))])
-        AtOneSize(ratio=100.0, first=2.0, second=1.5)
+        >>> at_one_size([((100.0, 1.0), (121.0, 3.0))], [((110.0, 1.5), (1000.0, 4.0))])
+        AtOneSize(ratio=110.0, first=2.0, second=1.5)
     """
     if not first or not second or not all((*first, *second)):
         return None
-    ratio = max(curve[0][0] for curve in (*first, *second))
+    ratios = [curve[0][0] for curve in (*first, *second)]
+    ratio = max(ratios)
+    if ratio > CLOSE * min(ratios):
+        return None
     errors = [[error_at(curve, ratio) for curve in group] for group in (first, second)]
     if None in (*errors[0], *errors[1]):
         return None

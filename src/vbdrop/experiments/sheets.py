@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from vbdrop.experiments.curves import at_one_size
+from vbdrop.experiments.curves import CLOSE, at_one_size
 from vbdrop.experiments.protocol import Column
 from vbdrop.experiments.tables import Stat, Table, TableCell
 
 NOT_RUN = "not run"
 NONE = "–"
 PAPER = "paper"
+TO_BASE = "to base"
+BESIDE = (PAPER, TO_BASE)
+"""Columns that say something about the one before them."""
 DEFAULT = "*"
 
 
@@ -57,13 +60,24 @@ def chosen(table: Table) -> Sheet | None:
     for cell in table.cells:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
-        setting = _settings(cell.choice)
+        setting = described(cell.choice) or NONE
         rows.append((cell.row.title, cell.column.title, setting, f"{cell.validation_error:.2f}", str(cell.trials)))
         ours.append(cell.row.ours)
-    if not rows:
+    if not rows or not any(cell.choice for cell in table.cells):
         return None
     header = ("Method", "on", "chosen", "validation error %", "settings tried")
     return Sheet("Chosen on the validation split", header, tuple(rows), tuple(ours))
+
+
+def described(hyper: Mapping[str, Any]) -> str:
+    """Write settings as people read them.
+
+    Example:
+        >>> described({"kl_weight": 2.0, "prior": "hierarchical"})
+        'kl_weight = 2, prior = hierarchical'
+    """
+    return ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+                     for name, value in hyper.items())  # fmt: skip
 
 
 def notes(table: Table) -> list[str]:
@@ -76,12 +90,20 @@ def notes(table: Table) -> list[str]:
         said.append(
             "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
             "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent; "
-            "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest."
+            "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest, if "
+            f"none is more than {100 * (CLOSE - 1):.0f} % larger."
         )
     else:
         said.append(
             "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on "
-            f"all training data with the setting that the validation split chose among {protocol.trials} at most."
+            "all training data."
+        )
+    if any(cell.choice for cell in table.cells):
+        said.append(f"The setting is what the validation split chose, among {protocol.trials} at most.")
+    if protocol.kind == "neurons":
+        said.append(
+            "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; its "
+            "ratio is computed from them in the same way."
         )
     for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
         columns = list(same)
@@ -112,12 +134,43 @@ def questions(table: Table) -> list[tuple[str, str]]:
     return [(row.title, row.question) for (cell, *_) in _rows(table) if (row := cell.row).question]
 
 
-def missing(table: Table) -> list[str]:
-    """Return the commands that run what is missing; one, if everything is."""
-    commands = [cell.command for cell in table.cells if cell.command is not None]
-    if len(commands) == len(table.protocol.rows) * len(table.protocol.columns):
-        return [commands[0].partition(" --row")[0]]
-    return commands
+def missing(table: Table, options: str = "") -> list[str]:
+    """Return the commands that run what is missing, each with what that is; one, if nothing has been run.
+
+    Args:
+        table: The table.
+        options: Further options of the commands, such as a folder of records.
+    """
+    if all(cell.ours is None and cell.command is not None for cell in table.cells):
+        if len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns):
+            return [f"{_commands(table.cells)[0].partition(' --row')[0]}{options}"]
+    said = []
+    for cells in _rows(table):
+        lacking = [cell for cell in cells if cell.command is not None]
+        if lacking:
+            command = _commands(lacking)[0]
+            if len(lacking) > 1:
+                command = command.partition(" --column")[0]
+            said.append(f"{command}{options}  # {_left(lacking, named=len(cells) > 1)}")
+    return said
+
+
+def _commands(cells: Sequence[TableCell]) -> list[str]:
+    return [cell.command for cell in cells if cell.command is not None]
+
+
+def _left(cells: Sequence[TableCell], *, named: bool) -> str:
+    """What is left to run, and on which networks."""
+    where: dict[str, list[str]] = {}
+    for cell in cells:
+        runs = _number(cell.runs_left, "run")
+        what = f"{_number(cell.trials_left, 'trial')}, then {runs}" if cell.trials_left else runs
+        where.setdefault(what, []).append(cell.column.title)
+    return "; ".join(f"{', '.join(titles)}: {what}" if named else what for what, titles in where.items())
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def markdown(table: Table) -> str:
@@ -144,7 +197,7 @@ def markdown(table: Table) -> str:
     # a star alone would begin a list
     parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))
     if commands := missing(table):
-        parts.append("Not run yet:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
+        parts.append("Still to run:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
     return "\n\n".join(parts) + "\n"
 
 
@@ -173,7 +226,7 @@ def _errors(table: Table) -> Sheet:
 def _compression(table: Table, column: Column) -> Sheet:
     by_weights = table.protocol.kind == "weights"
     what = "zeros per layer %" if by_weights else "units per layer"
-    header = ("Method", "error %", PAPER, what, PAPER, "fewer weights", PAPER, "n")
+    header = ("Method", "error %", PAPER, "fewer weights", PAPER, "n", what, PAPER)
     rows, ours = [], []
     for cells in _rows(table):
         cell = next(cell for cell in cells if cell.column.key == column.key)
@@ -182,11 +235,11 @@ def _compression(table: Table, column: Column) -> Sheet:
             layers = _percents(cell.ours.sparsity) if by_weights else _units(cell.ours.units)
             ratio = _times(cell.ours.ratio if by_weights else cell.ours.compact_ratio)
             n = str(cell.ours.error.n)
-        row = [cell.row.title, _error(cell), NONE, layers, NONE, ratio, NONE, n]
+        row = [cell.row.title, _error(cell), NONE, ratio, NONE, n, layers, NONE]
         if cell.paper is not None:
             row[2] = f"{cell.paper.error:.2f}"
-            row[4] = _percents(cell.paper.sparsity, "g") if by_weights else _units(cell.paper.units)
-            row[6] = NONE if cell.paper.ratio is None else f"{cell.paper.ratio:g}x"
+            row[4] = NONE if cell.paper.ratio is None else f"{cell.paper.ratio:g}x"
+            row[7] = _percents(cell.paper.sparsity, "g") if by_weights else _units(cell.paper.units)
         rows.append(tuple(row))
         ours.append(cell.row.ours)
     return Sheet(column.title, header, tuple(rows), tuple(ours))
@@ -194,7 +247,7 @@ def _compression(table: Table, column: Column) -> Sheet:
 
 def _changes(table: Table, column: Column) -> Sheet:
     """What was changed against the base, what came out, and how far from the base that is."""
-    header = ("Change", "settings", "error %", "to base", "fewer weights", "to base", "error at one size", "n")
+    header = ("Change", "error %", TO_BASE, "fewer weights", TO_BASE, "error at one size", "n", "settings")
     cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
     rows = []
     for cell in cells.values():
@@ -202,7 +255,7 @@ def _changes(table: Table, column: Column) -> Sheet:
         changed = {name: value for name, value in cell.row.fixed.items() if base and base.fixed.get(name) != value}
         more, fewer, at_one_size = _to_base(cell, cells.get(base.key) if base else None)
         ratio, n = (_times(cell.ours.ratio), str(cell.ours.error.n)) if cell.ours is not None else (NONE, NONE)
-        rows.append((cell.row.title, _settings(changed), _error(cell), more, ratio, fewer, at_one_size, n))
+        rows.append((cell.row.title, _error(cell), more, ratio, fewer, at_one_size, n, described(changed) or NONE))
     return Sheet(column.title, header, tuple(rows), tuple(cell.row.ours for cell in cells.values()))
 
 
@@ -220,11 +273,6 @@ def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
 
 def _percent_more(ratio: float, base: float) -> str:
     return f"{100 * (ratio / base - 1):+.0f} %" if math.isfinite(ratio) and math.isfinite(base) else NONE
-
-
-def _settings(hyper: Mapping[str, Any]) -> str:
-    said = (f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}" for name, value in hyper.items())
-    return ", ".join(said) or NONE
 
 
 def _error(cell: TableCell, *, with_n: bool = False) -> str:

@@ -85,6 +85,8 @@ class TableCell:
         trials: How many settings were tried.
         runs: The names of the runs behind ``ours``.
         command: Runs what is missing; None if nothing is.
+        trials_left: How many runs are to be made before something is chosen.
+        runs_left: How many of those that count are to be made; all of them, as long as nothing is chosen.
         curves: What those runs give at other thresholds, a run each; empty ones where the records do not hold it.
     """
 
@@ -98,6 +100,8 @@ class TableCell:
     trials: int
     runs: tuple[str, ...]
     command: str | None
+    trials_left: int = 0
+    runs_left: int = 0
     curves: tuple[Curve, ...] = ()
 
     @property
@@ -166,6 +170,7 @@ def _cell(book: Book, cell: Cell) -> TableCell:
     hopeless = cell.decided and cell.chosen is None
     diverged = 1 if hopeless else len(cell.results) - len(finished)
     complete = cell.decided and len(cell.results) == len(cell.finals)
+    trials_left = 0 if book.protocol.on_validation else cell.trials_left
     ended = [record for config in cell.finals if (record := record_of(config, book.records)).finished]
     command = f"{book.protocol.command} {'--quick' if book.protocol.quick else '--run'} --row {cell.row.key}"
     if book.protocol.number is not None:
@@ -181,6 +186,8 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         trials=len(cell.trials),
         runs=tuple(record.folder.name for record in ended),
         command=None if complete else command,
+        trials_left=trials_left,
+        runs_left=len(cell.finals) - (0 if trials_left else len(cell.results)),
         curves=tuple(map(threshold_curve, ended)),
     )
 
@@ -248,6 +255,8 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "seeds": cell.column.seeds,
         "runs": list(cell.runs),
         "command": cell.command,
+        "trials_left": cell.trials_left,
+        "runs_left": cell.runs_left,
     }
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tools.pages.findings import _at_equal_size, findings, missing
+from tools.pages.findings import _at_equal_size, findings, missing, status
 from tools.results import RECORDS
 
 from vbdrop.experiments import Book, protocol_of, table
@@ -14,6 +14,24 @@ def test_without_records_nothing_is_claimed():
     assert findings(Path("no/such/folder")) == "Nothing has been recorded yet.\n"
     assert "Table 3: 8 of 8 cells have not been run." in missing(Path("no/such/folder"))
     assert "Ablations: " in missing(Path("no/such/folder"))
+    assert " 0 have figures" in status(Path("no/such/folder"))
+
+
+def test_the_status_tells_settings_that_were_chosen_from_defaults(tmp_path, write_record):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    plain = book.cell("none", "1")
+    for config in (*plain.trials, *plain.finals, *book.cell("vbd", "1").finals):
+        write_record(config)
+    assert "have figures: 1 with settings that the validation split chose or with nothing to choose, 1 with" in status(
+        tmp_path
+    )
+    assert "The lowest" in findings(tmp_path)
+
+
+def test_one_method_is_not_the_lowest_of_several(tmp_path, write_record):
+    write_record(Book(protocol_of(3), tmp_path, {"svhn": "ab"}).cell("vbd", "1").finals[0])
+    assert "SVHN" in findings(tmp_path)
+    assert "The lowest" not in findings(tmp_path)
 
 
 def test_the_figures_are_those_of_the_tables():
@@ -40,4 +58,4 @@ def test_two_methods_are_compared_where_they_have_the_same_size():
     assert said.startswith("Cut by the threshold to 100 times fewer weights")
     assert said.endswith("% and sparse VD 1.50 %.")
     assert _at_equal_size(vbd, cell(200.0, (200.0, 1.5))) == []  # too far apart
-    assert _at_equal_size(vbd, replace(rival, ours=None)) == []
+    assert _at_equal_size(vbd, replace(rival, curves=())) == []

@@ -17,13 +17,14 @@ COLUMN = TABLE.column("lenet-300-100")
 def write(tmp_path):
     """Writes the record of a run of LeNet-300-100 that has ended."""
 
-    def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, epochs=100, **others):
+    def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, **others):
         method = make_method(method, hyper or {})
-        budget = replace(COLUMN.budget_of(method, seed), epochs=epochs)
+        of_budget = {name: others.pop(name) for name in ("epochs", "shrink_every") if name in others}
+        budget = replace(COLUMN.budget_of(method, seed), **of_budget)
         config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **others)
         record = record_of(config, tmp_path)
         record.open(config)
-        head = {"run": config.id, "outcome": "finished", "epochs": epochs, "evaluated_on": config.evaluated_on}
+        head = {"run": config.id, "outcome": "finished", "epochs": budget.epochs, "evaluated_on": config.evaluated_on}
         result = head | {"error": error, "weights": 1000, "nonzero": nonzero, "compact_weights": 2 * nonzero}
         (record.folder / "result.json").write_text(json.dumps(result))
         if sweep is not None:
@@ -46,6 +47,7 @@ def test_only_runs_on_test_data_with_the_budget_of_the_table_count(write, tmp_pa
     write("vbd-weights", 1.8, 20, n_valid=5000)
     write("vbd-weights", 1.8, 20, epochs=10)
     write("vbd-weights", 1.8, 20, n_train=1000)
+    write("vbd-weights", 1.8, 20, normalise="standardised")
     write("bernoulli-dropout", 1.8, 1000)
     assert points_of(TABLE, COLUMN, tmp_path) == []
     said = frontier_of(4, "lenet-300-100", tmp_path)
@@ -53,6 +55,16 @@ def test_only_runs_on_test_data_with_the_budget_of_the_table_count(write, tmp_pa
         said
         == "Of LeNet-300-100 no smaller network has been recorded: `vbdrop table 4 --run --column lenet-300-100`.\n"
     )
+
+
+def test_runs_that_kept_their_dead_units_are_not_mixed_with_the_others(write, tmp_path):
+    write("vbd-weights", 1.6, 20)
+    write("vbd-weights", 2.0, 20, shrink_every=None)
+    rows = [line for line in frontier_of(4, "lenet-300-100", tmp_path).splitlines() if line.startswith("| VBD")]
+    assert rows == [
+        "| VBD | kl_weight = 1.5 | 1.60 | 50x | 1 |",
+        "| VBD | kl_weight = 1.5, shrink_every = None | 2.00 | 50x | 1 |",
+    ]
 
 
 def test_neurons_are_counted_by_the_weights_between_them(write, tmp_path):

@@ -19,7 +19,7 @@ def test_a_table_stands_below_the_title_of_the_page():
 
 
 def test_every_kind_of_part_is_made_of_the_records_that_are_given():
-    marks = ("findings", "missing", "ablations", "frontier: 5 lenet-5")
+    marks = ("status", "findings", "missing", "ablations", "frontier: 5 lenet-5")
     page = filled("\n\n".join(f"<!-- {mark} -->" for mark in marks), Path("no/such/folder"))
     assert "<!--" not in page
     assert "Nothing has been recorded yet." in page
