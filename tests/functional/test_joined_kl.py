@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import vbdrop
-from vbdrop.functional import JoinedKL, MatrixProduct, native, noisy_weights, noisy_weights_reference
+from vbdrop.functional import JoinedKL, MatrixProduct, native, noisy_gates, noisy_weights, noisy_weights_reference
 from vbdrop.objective.divergence import joined_kl
 from vbdrop.priors import Hierarchical
 
@@ -124,3 +124,91 @@ def test_gradients_accumulate_over_several_batches():
     model.zero_grad()
     (vbdrop.kl(model) * 3 / 10).backward()
     torch.testing.assert_close(accumulated, model[0].log_sigma2.grad, rtol=1e-5, atol=1e-8)
+
+
+def losses(model, *batches):
+    return [nn.functional.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.long)) for x in batches]
+
+
+def gradients_of(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+BOTH = pytest.mark.parametrize("mode", [vbdrop.Weights(), vbdrop.Units()], ids=["weights", "units"])
+
+
+@BOTH
+def test_two_forwards_before_their_losses_have_each_its_own(mode):
+    model, batches = network(mode), torch.randn(2, 4, 6)
+    elbo = vbdrop.ELBO(model, n_train=10)
+    torch.manual_seed(3)
+    expected = [gradients_of(model, nll + vbdrop.kl(model) / 10) for nll in losses(model, *batches)]
+    torch.manual_seed(3)
+    found = [gradients_of(model, elbo(nll)) for nll in losses(model, *batches)]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
+def test_the_kl_of_a_forward_that_has_been_differentiated_is_not_taken(mode):
+    model, batches = network(mode), torch.randn(2, 4, 6)
+    torch.manual_seed(3)
+    for nll in losses(model, *batches):
+        nll.backward()
+    vbdrop.ELBO(model, n_train=10)(torch.zeros(())).backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    torch.manual_seed(3)
+    sum(losses(model, *batches), vbdrop.kl(model) / 10).backward()
+    torch.testing.assert_close(found, [p.grad for p in model.parameters()], rtol=1e-4, atol=1e-5)
+
+
+def test_a_fused_optimizer_changes_the_kl_though_no_version_tells():
+    model = network(vbdrop.Weights())
+    elbo = vbdrop.ELBO(model, n_train=10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.5, fused=True)
+    (nll,) = losses(model, torch.randn(4, 6))
+    nll.backward()
+    optimizer.step()
+    model.eval()
+    elbo(losses(model, torch.randn(4, 6))[0])
+    torch.testing.assert_close(elbo.terms.kl, vbdrop.kl(model))
+
+
+def test_a_forward_that_leaves_none_takes_that_of_the_one_before_away():
+    mean, log_sigma2 = weights((5,))
+    joined = JoinedKL()
+    images = torch.randn(2, 5, 3, 3)
+    noisy_gates(images, mean, log_sigma2, -3, None, None, joined)
+    noisy_gates(images.to(memory_format=torch.channels_last), mean, log_sigma2, -3, None, None, joined)
+    assert joined.take(mean, log_sigma2) is None
+    theta, log_sigma2 = weights((2, 3))
+    noisy_weights(torch.ones(1, 3), theta, log_sigma2, None, MatrixProduct(), 3.0, None, joined)
+    noisy_weights(torch.ones(1, 3), theta, log_sigma2, None, MatrixProduct(), None, None, joined)
+    assert joined.take(theta, log_sigma2) is None
+
+
+def test_steps_with_and_without_the_kl_in_turn_leave_it_for_the_next():
+    theta, log_sigma2 = weights((2, 3))
+    joined, arguments = JoinedKL(), (torch.ones(1, 3), theta, log_sigma2, None, MatrixProduct(), 3.0, None)
+    noisy_weights(*arguments, joined).sum().backward()
+    out = noisy_weights(*arguments, joined)
+    kl = joined.take(theta, log_sigma2)
+    assert kl is not None
+    (out.sum() + kl).backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_kl_is_in_the_dtype_of_the_parameters_whatever_the_default_is(dtype):
+    model, gated = network(vbdrop.Weights()), network(vbdrop.Units())
+    torch.set_default_dtype(dtype)
+    try:
+        for each in (model, gated):
+            each(torch.randn(4, 6, dtype=torch.float32))
+            assert joined_kl(each).dtype is torch.float32
+            assert vbdrop.kl(each).dtype is torch.float32
+        vd = network(vbdrop.Weights(prior="log_uniform")).float()
+        assert vbdrop.kl(vd).dtype is torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)

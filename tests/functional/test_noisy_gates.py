@@ -104,3 +104,18 @@ def test_features_that_do_not_fit_are_refused():
     mean, log_sigma2 = gates(3)
     with pytest.raises(ValueError, match=r"`x` must have 3 units on axis -1; got the shape \(8, 1\)"):
         noisy_gates(torch.ones(8, 1), mean, log_sigma2, -1)
+
+
+@pytest.mark.parametrize("noise", [torch.full((1, 3), 2.0), torch.full((4, 3), 2.0, dtype=torch.float64)])
+def test_noise_that_the_kernel_cannot_take_is_that_of_the_plain_formula(noise):
+    mean, log_sigma2 = gates(3)
+    arguments = (torch.randn(4, 3), mean, log_sigma2, -1, None, noise)
+    torch.testing.assert_close(noisy_gates(*arguments), noisy_gates_reference(*arguments))
+
+
+def test_gates_that_were_replaced_after_the_forward_are_refused():
+    mean, log_sigma2 = gates(300)
+    out = noisy_gates(torch.randn(4, 300), mean, log_sigma2, -1)
+    mean.data, log_sigma2.data = torch.ones(10), torch.ones(10)
+    with pytest.raises(RuntimeError, match="replaced between forward and backward"):
+        out.sum().backward()

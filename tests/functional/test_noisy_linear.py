@@ -121,3 +121,19 @@ def test_another_device_by_default_changes_nothing():
     assert torch.equal(out, plain[0])
     assert torch.equal(kl, plain[1])
     assert drawn.isfinite().all()
+
+
+@pytest.mark.parametrize("replaced", ["smaller", "double", "input"])
+@pytest.mark.parametrize("with_kl_only", [False, True])
+def test_what_was_replaced_after_the_forward_is_refused(replaced, with_kl_only):
+    theta, log_sigma2 = torch.randn(30, 40, requires_grad=True), torch.zeros(30, 40, requires_grad=True)
+    x = torch.randn(5, 40, requires_grad=True)
+    out, kl = noisy_linear.NoisyLinear.apply(x, theta, log_sigma2, None, 20.0, None)
+    if replaced == "smaller":
+        theta.data, log_sigma2.data = theta.data[:2, :3].clone(), log_sigma2.data[:2, :3].clone()
+    elif replaced == "double":
+        theta.data, log_sigma2.data = theta.data.double(), log_sigma2.data.double()
+    else:
+        x.data = x.data[:2].clone()
+    with pytest.raises(RuntimeError, match="replaced between forward and backward"):
+        (kl if with_kl_only else out.sum()).backward()

@@ -138,3 +138,12 @@ def test_images_in_either_order_of_memory_give_the_same():
         assert out.is_contiguous(memory_format=order)
     for usual, last in zip(*results, strict=True):
         torch.testing.assert_close(usual, last, rtol=1e-5, atol=1e-5 * usual.abs().max().item())
+
+
+def test_a_convolution_that_was_replaced_after_the_forward_is_refused(compiler):
+    theta, log_sigma2 = torch.randn(8, 3, 3, 3, requires_grad=True), torch.zeros(8, 3, 3, 3, requires_grad=True)
+    product = Convolution((1, 1), (0, 0), (1, 1))
+    out = noisy_weights(torch.randn(2, 3, 6, 6), theta, log_sigma2, None, product, 3.0, joined_kl=JoinedKL())
+    theta.data, log_sigma2.data = theta.data[:1].clone(), log_sigma2.data[:1].clone()
+    with pytest.raises(RuntimeError, match="replaced between forward and backward"):
+        out.sum().backward()

@@ -7,6 +7,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
+from vbdrop.convert import convert_
 from vbdrop.functional import native
 from vbdrop.layers import Conv2d, Rates, Units, Weights
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
@@ -267,3 +268,12 @@ def test_the_default_compiler_trains_it(compiler, randomised):
     out.square().sum().backward()
     assert not torch.equal(out, compiled(torch.ones(3, 4)))
     assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_a_layer_that_starts_at_zero_can_learn_in_eval_mode():
+    """A first stage trains the means alone, with the noise off."""
+    layer = nn.Linear(4, 2)
+    nn.init.zeros_(layer.weight)
+    convert_(layer, Weights())
+    layer.eval()(torch.ones(1, 4)).sum().backward()
+    assert layer.weight.grad.tolist() == [[1.0] * 4] * 2

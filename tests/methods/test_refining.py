@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 import vbdrop
+from vbdrop.methods import VBDWeights
 from vbdrop.methods.refining import NO_VARIANCE, freeze_variances_, keep_dead_, remove_dead_
+from vbdrop.train.shrinking import Shrinking
 
 both_modes = pytest.mark.parametrize("mode", [vbdrop.Weights(), vbdrop.Units()], ids=["weights", "units"])
 
@@ -62,3 +64,24 @@ def test_what_an_optimizer_does_to_the_dead_is_undone(mode):
     assert (entry.mean[dead] == 0).all()
     assert (entry.mean != kept)[~dead].all()
     assert torch.equal(entry.log_sigma2, before)
+
+
+def test_weights_that_carry_a_merged_constant_are_not_taken_for_dead():
+    """A padded convolution cannot fold the constant of a dead channel into its bias: another channel carries it."""
+    torch.manual_seed(0)
+    method = VBDWeights(refine=0.5, pretrain=0.0, cut=None)
+    layers = nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, padding=1), nn.Flatten(), nn.Linear(144, 3)
+    model, x = method.build(nn.Sequential(*layers)), torch.randn(8, 1, 6, 6)
+    optimizer = torch.optim.Adam(method.groups(model, 1e-3), lr=1e-3)
+    shrinking = Shrinking(method, model, x)
+    with torch.no_grad():
+        model[0].bias.abs_().add_(0.5)
+        model[0].log_sigma2[1:4] = 10.0  # three channels are constants
+        model[2].log_sigma2[[0, 1, 2], [1, 2, 3]] = 10.0  # and some of the weights on them are dead
+    remove_dead_(model)
+    before = model.eval()(x)
+    for _ in range(2):
+        shrinking.check_(model, optimizer)
+    assert model[2].weight.shape == (4, 4, 3, 3)
+    keep_dead_(model)
+    torch.testing.assert_close(model(x), before, rtol=1e-5, atol=1e-6)

@@ -67,3 +67,10 @@ def test_the_bins_hold_every_prediction_and_give_the_calibration_error():
     assert [each.confidence for each in found] == sorted(each.confidence for each in found)
     gaps = sum(each.count * abs(each.accuracy - each.confidence) for each in found)
     assert gaps / 5_000 == pytest.approx(calibration_error(confidence, right), rel=1e-9)
+
+
+def test_outputs_that_are_no_numbers_are_an_error():
+    model = nn.Linear(2, 3)
+    nn.init.constant_(model.bias, float("nan"))
+    with pytest.raises(FloatingPointError, match="not numbers"):
+        evaluate(model, Batch(torch.ones(4, 2), torch.zeros(4, dtype=torch.long)))

@@ -253,3 +253,14 @@ def test_the_first_noise_is_not_what_the_initial_weights_were_drawn_from(network
 
     fit(Drawing(), network(), examples, examples, replace(BUDGET, epochs=1))
     assert not torch.equal(drawn[0], of_the_weights)
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 5])
+@pytest.mark.parametrize("method_name", ["noisy", "sparse"])
+def test_a_run_that_diverges_in_the_last_step_of_an_epoch_has_diverged(
+    method_name, evaluate_every, request, network, examples, tmp_path
+):
+    method = request.getfixturevalue(method_name)
+    budget = Budget(epochs=2, batch=len(examples.targets), lr=1e25, evaluate_every=evaluate_every)
+    with pytest.raises(DivergedError, match=r"not finite in epoch [12]"):
+        fit(method, network(), examples, examples, budget, folder=tmp_path)

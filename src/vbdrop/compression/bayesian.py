@@ -10,7 +10,7 @@ from vbdrop.compression.plan import Cut, Merge, Plan
 from vbdrop.compression.slicing import merged
 from vbdrop.functional import masked
 from vbdrop.layers import Gate, NoisyLayer, Variational
-from vbdrop.layers.layer import START_MARGIN
+from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import log_alpha_of
 
 
@@ -40,7 +40,8 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
 def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
     """The weight and the variances of a converted layer after its constant inputs were merged.
 
-    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start.
+    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start. They
+    are above the lowest one, which may mark a weight that is to stay dead.
     """
     scale = layer.per_input(_gate_values(layer).double())
     weight = layer.weight.detach().double()
@@ -56,9 +57,8 @@ def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
     result = {"weight": changed.to(layer.weight.dtype)}
     if entry is not None and entry.log_sigma2 is not None and entry.threshold is not None:
         limit = entry.threshold - START_MARGIN - log_alpha_of(changed, torch.zeros_like(changed))
-        bounded = torch.where(
-            carriers & (changed != 0), torch.minimum(entry.log_sigma2.double(), limit), entry.log_sigma2
-        )
+        alive = torch.minimum(entry.log_sigma2.double(), limit).clamp(min=LOWEST_LOG_SIGMA2 + START_MARGIN)
+        bounded = torch.where(carriers & (changed != 0), alive, entry.log_sigma2)
         result["log_sigma2"] = bounded.to(entry.log_sigma2.dtype)
     return result
 

@@ -102,8 +102,8 @@ def notes(table: Table) -> list[str]:
         said.append(f"The setting is what the validation split chose, among {protocol.trials} at most.")
     if protocol.kind == "neurons":
         said.append(
-            "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; its "
-            "ratio is computed from them in the same way."
+            "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
+            "its ratio is computed from them in the same way."
         )
     for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
         columns = list(same)
@@ -141,9 +141,9 @@ def missing(table: Table, options: str = "") -> list[str]:
         table: The table.
         options: Further options of the commands, such as a folder of records.
     """
-    if all(cell.ours is None and cell.command is not None for cell in table.cells):
-        if len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns):
-            return [f"{_commands(table.cells)[0].partition(' --row')[0]}{options}"]
+    whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
+    if whole and all(cell.ours is None and cell.command is not None for cell in table.cells):
+        return [f"{_commands(table.cells)[0].partition(' --row')[0]}{options}"]
     said = []
     for cells in _rows(table):
         lacking = [cell for cell in cells if cell.command is not None]

@@ -5,6 +5,8 @@ at hand: a step then reads and writes tensors of the weight's size once each way
 and the KL takes it from here; `vbdrop.kl` computes it apart, so that each of the two can be differentiated alone.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,8 @@ from vbdrop.functional import native
 class JoinedKL:
     """What the last forward of a layer left for the loss: its KL, to be taken once.
 
-    It belongs to the parameters as they were, and it is part of a graph: copies of a layer start without.
+    It belongs to the parameters as they were, and it is part of a graph that can be gone through once; copies of a
+    layer start without. Where two forwards left one each, it is not known which a loss belongs to, and none is given.
 
     Example:
         >>> joined, theta, log_sigma2 = JoinedKL(), torch.ones(2), torch.zeros(2)
@@ -25,28 +28,45 @@ class JoinedKL:
         True
     """
 
-    __slots__ = ("_kl", "_states")
+    __slots__ = ("_kl", "_states", "_waiting")
 
     def __init__(self) -> None:
         self._kl: Tensor | None = None
         self._states: tuple[tuple[int, int], ...] = ()
+        self._waiting = False
 
     def put(self, kl: Tensor, theta: Tensor, log_sigma2: Tensor) -> None:
-        """Leave a KL, in place of one that nobody took.
+        """Leave a KL.
 
         Only where a loss will follow: not without gradients, and not where a checkpointed forward runs again, which is
         inside a backward.
         """
+        alone = not self._waiting or _is_spent(self._kl)
         follows = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
-        self._kl, self._states = kl if follows else None, (_state(theta), _state(log_sigma2))
+        self._kl, self._states = kl if follows and alone else None, (_state(theta), _state(log_sigma2))
+        self._waiting = True
 
     def take(self, theta: Tensor, log_sigma2: Tensor) -> Tensor | None:
-        """Return the KL and forget it; None if there is none, or if the parameters have changed since."""
-        kl, self._kl = self._kl, None
-        return kl if self._states == (_state(theta), _state(log_sigma2)) else None
+        """Return the KL and forget it; None if there is none of this moment, or if its graph has been gone through."""
+        kl, self._kl, self._waiting = self._kl, None, False
+        return kl if not _is_spent(kl) and self._states == (_state(theta), _state(log_sigma2)) else None
+
+    def clear(self) -> None:
+        """Forget the KL: a forward that leaves none has come after it."""
+        self._kl = None
 
     def __reduce__(self) -> tuple[type["JoinedKL"], tuple[()]]:
         return JoinedKL, ()
+
+
+def spend(ctx: Any) -> None:  # noqa: ANN401 -- torch's own context object
+    """Note that the backward of a forward has run, so that its KL is not given any more."""
+    ctx.spent = True
+
+
+def _is_spent(kl: Tensor | None) -> bool:
+    """Whether the backward has run that a KL belongs to: its context is what autograd shows as ``grad_fn``."""
+    return kl is not None and getattr(kl.grad_fn, "spent", False)
 
 
 def _state(parameter: Tensor) -> tuple[int, int]:

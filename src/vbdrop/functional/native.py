@@ -121,6 +121,25 @@ def usable(*tensors: Tensor) -> bool:
     return library() is not None
 
 
+def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:
+    """Refuse a backward over tensors that are not as its forward saw them: the kernels would go by the old sizes.
+
+    Autograd sees what is done to a tensor in place, but not that another memory was put behind it.
+
+    Args:
+        tensors: Those of one shape.
+        shape: Their shape; that of the last one by default, which the forward has made itself.
+
+    Raises:
+        RuntimeError: One of them has another shape, dtype or order.
+    """
+    if not usable(*tensors) or (shape is not None and tensors[-1].shape != shape):
+        raise RuntimeError(
+            "a parameter or an input of a layer was replaced between forward and backward, as by compression or a "
+            f"cast: call backward first. Got {', '.join(f'{tuple(t.shape)} {t.dtype}' for t in tensors)}."
+        )
+
+
 def is_channels_last(tensor: Tensor) -> bool:
     """Whether the numbers of a batch of images lie in memory with the channels innermost."""
     return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
@@ -239,7 +258,8 @@ def hierarchical_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the hierarchical prior's KL."""
     n = theta.numel()
     found, threads = kernels(n)
-    return torch.scalar_tensor(0.5 * found.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads), device="cpu")
+    total = found.vbdrop_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads)
+    return torch.scalar_tensor(0.5 * total, dtype=theta.dtype, device="cpu")
 
 
 def hierarchical_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -251,9 +271,8 @@ def log_uniform_kl(theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The sum of the log-uniform prior's KL, by the sigmoid approximation."""
     n = theta.numel()
     found, threads = kernels(n)
-    return torch.scalar_tensor(
-        found.vbdrop_log_uniform_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads), device="cpu"
-    )
+    total = found.vbdrop_log_uniform_kl(theta.data_ptr(), log_sigma2.data_ptr(), n, threads)
+    return torch.scalar_tensor(total, dtype=theta.dtype, device="cpu")
 
 
 def log_uniform_kl_gradients(theta: Tensor, log_sigma2: Tensor, scale: float) -> tuple[Tensor, Tensor]:

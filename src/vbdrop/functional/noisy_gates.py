@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vbdrop.functional import native
 from vbdrop.functional.gates import apply_gate, check_units
-from vbdrop.functional.joined_kl import JoinedKL, can_join
+from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
 from vbdrop.functional.masks import alive, largest_alpha, masked
 from vbdrop.functional.once import once
 
@@ -29,17 +29,21 @@ class _NoisyGates(torch.autograd.Function):
         gated = native.gate(x, mean, log_sigma2, limit, space, noise)
         ctx.save_for_backward(x, mean, log_sigma2, gated.gate, gated.deviation, gated.noise)
         ctx.set_materialize_grads(False)
-        return gated.out, torch.scalar_tensor(gated.kl, device="cpu")
+        return gated.out, torch.scalar_tensor(gated.kl, dtype=mean.dtype, device="cpu")
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        spend(ctx)
         x, mean, log_sigma2, gate, deviation, noise = ctx.saved_tensors
+        native.check_unreplaced(mean, log_sigma2, gate)
         kl_scale = 0.0 if by_kl is None else by_kl.item()
         if grad is None:
             return None, *native.hierarchical_kl_gradients(mean, log_sigma2, kl_scale), None, None, None
+        grad = grad.contiguous()
+        native.check_unreplaced(x, grad)
         gradients = native.gate_gradients(
-            grad.contiguous(), x, mean, gate, deviation, noise, kl_scale, need_x=ctx.needs_input_grad[0]
+            grad, x, mean, gate, deviation, noise, kl_scale, need_x=ctx.needs_input_grad[0]
         )
         return *gradients, None, None, None
 
@@ -84,13 +88,23 @@ def noisy_gates(
         >>> noisy_gates(torch.ones(1, 2), torch.tensor([2.0, 0.5]), torch.zeros(2), -1, noise=torch.ones(1, 2))
         tensor([[3.0000, 1.5000]])
     """
-    if torch.compiler.is_compiling() or not (x.is_contiguous() and native.usable(x) and can_join(mean, log_sigma2)):
+    if torch.compiler.is_compiling():
+        return noisy_gates_reference(x, mean, log_sigma2, axis, threshold, noise)
+    if not (x.is_contiguous() and native.usable(x) and can_join(mean, log_sigma2) and _is_one_each(noise, x, axis)):
+        if joined_kl is not None:
+            joined_kl.clear()
         return noisy_gates_reference(x, mean, log_sigma2, axis, threshold, noise)
     check_units(x, mean, axis)
     limit = float("inf") if threshold is None else largest_alpha(threshold)
-    given = None if noise is None else noise.contiguous()
-    out, kl = _NoisyGates.apply(x, mean, log_sigma2, limit, axis, given)  # type: ignore[no-untyped-call]
+    out, kl = _NoisyGates.apply(x, mean, log_sigma2, limit, axis, noise)  # type: ignore[no-untyped-call]
     if joined_kl is not None:
         joined_kl.put(kl, mean, log_sigma2)
     gated: Tensor = out
     return gated
+
+
+def _is_one_each(noise: Tensor | None, x: Tensor, axis: int) -> bool:
+    """Whether the noise is what the kernel takes: none yet, or a number in memory for each sample and unit."""
+    if noise is None:
+        return True
+    return noise.numel() == x.shape[: x.dim() + axis + 1].numel() and noise.is_contiguous() and native.usable(noise)

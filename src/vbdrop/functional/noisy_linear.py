@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.functional import native
+from vbdrop.functional.joined_kl import spend
 from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
 from vbdrop.functional.once import once
 
@@ -106,19 +107,22 @@ class NoisyLinear(torch.autograd.Function):
         )
         ctx.save_for_backward(x, theta, log_sigma2, ratio, sigma2 if rows == outputs else None)
         ctx.set_materialize_grads(False)
-        ctx.limit, ctx.rows = limit, rows
-        return out, torch.scalar_tensor(0.5 * total, device="cpu")
+        ctx.limit, ctx.rows, ctx.inputs = limit, rows, inputs
+        return out, torch.scalar_tensor(0.5 * total, dtype=theta.dtype, device="cpu")
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted, those of the KL included."""
+        spend(ctx)
         x, theta, log_sigma2, ratio, sigma2 = ctx.saved_tensors
+        native.check_unreplaced(theta, log_sigma2, shape=(ratio.shape[1], ctx.inputs))
+        native.check_unreplaced(x, shape=(ratio.shape[0], ctx.inputs))
         scale = 0.0 if by_kl is None else by_kl.item()
         if grad is None:
             return None, *native.hierarchical_kl_gradients(theta, log_sigma2, scale), None, None, None
         grad = grad.contiguous()
-        (samples, outputs), inputs, rows = grad.shape, x.shape[1], ctx.rows
+        (samples, outputs), inputs, rows = grad.shape, ctx.inputs, ctx.rows
         need_x, _, _, need_bias = ctx.needs_input_grad[:4]
         by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(theta)
         by_x = torch.empty_like(x) if need_x else None

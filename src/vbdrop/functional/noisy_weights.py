@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.functional import native, noisy_linear
-from vbdrop.functional.joined_kl import JoinedKL, can_join
+from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, largest_alpha, masked
 from vbdrop.functional.once import once
@@ -90,12 +90,14 @@ class _NoisyWeightsAndKL(torch.autograd.Function):
         ctx.save_for_backward(x, theta, log_sigma2, sigma2, noise_over_deviation)
         ctx.set_materialize_grads(False)
         ctx.product, ctx.threshold = product, threshold
-        return out, torch.scalar_tensor(kl, device="cpu")
+        return out, torch.scalar_tensor(kl, dtype=theta.dtype, device="cpu")
 
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor | None, by_kl: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        spend(ctx)
         x, theta, log_sigma2, sigma2, noise_over_deviation = ctx.saved_tensors
+        native.check_unreplaced(theta, log_sigma2, sigma2)
         kl_scale = 0.0 if by_kl is None else by_kl.item()
         if grad is None:
             return None, *native.hierarchical_kl_gradients(theta, log_sigma2, kl_scale), None, None, None, None
@@ -184,7 +186,10 @@ def noisy_weights(
         out, kl = _NoisyWeightsAndKL.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
     else:
         out = _NoisyWeights.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
-    if joined_kl is not None and kl is not None:
-        joined_kl.put(kl, theta, log_sigma2)
+    if joined_kl is not None:
+        if kl is None:
+            joined_kl.clear()
+        else:
+            joined_kl.put(kl, theta, log_sigma2)
     sampled: Tensor = out
     return sampled

@@ -201,7 +201,8 @@ class NoisyLayer(Variational):
             return self.weight, None
         keep = alive(self.weight, self.log_sigma2, self.noise.threshold)
         sigma2 = masked(self.log_sigma2.exp(), keep) if self.noise_is_on else None
-        return masked(self.weight, keep), sigma2
+        mean = masked(self.weight, keep | (self.weight == 0))  # a mean of zero keeps its gradient, and can learn
+        return mean, sigma2
 
     # files and printing
 

@@ -47,12 +47,17 @@ def evaluate(model: nn.Module, examples: Batch) -> Evaluation:
         model: Maps inputs to logits.
         examples: Inputs and classes.
 
+    Raises:
+        FloatingPointError: An output of the model is not a number.
+
     Example:
         >>> from vbdrop.models import mlp
         >>> evaluate(mlp(12), Batch(torch.rand(50, 1, 28, 28), torch.zeros(50, dtype=torch.long))).examples
         50
     """
     log_probabilities = predict_log_probabilities(model, examples)
+    if log_probabilities.isnan().any():
+        raise FloatingPointError("the outputs of the network are not numbers.")
     right = log_probabilities.argmax(-1) == examples.targets
     return Evaluation(
         examples=len(examples.targets),

@@ -177,7 +177,10 @@ class _Run:
         loss = total.item() / len(self.train.targets)
         if not math.isfinite(loss):
             raise DivergedError(self.epochs_done)
-        return self._figures(loss, lr, time.monotonic() - start)
+        try:
+            return self._figures(loss, lr, time.monotonic() - start)
+        except FloatingPointError as error:  # the last step did it
+            raise DivergedError(self.epochs_done) from error
 
     def _step(self, batch: Batch, step: Step, lr: float) -> torch.Tensor:
         for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
@@ -202,6 +205,9 @@ class _Run:
                 evaluate(network, self.test),
                 sparsity(network, None if self.shrinking is None else self.shrinking.weights),
             )
+        for figure in (divergence, None if evaluation is None else evaluation.nll):
+            if figure is not None and not math.isfinite(figure):
+                raise FloatingPointError(f"a figure of the network is {figure}.")
         return Epoch(self.epochs_done, loss, lr, seconds, divergence, evaluation, weights)
 
     def finished(self, model: nn.Module) -> nn.Module:
