@@ -52,8 +52,8 @@ class Point:
     curve: Curve = ()
 
 
-def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
-    """Return every run on test data that has ended, of this network, with the budget of the table.
+def points_of(protocol: Protocol, column: Column, records: Path, *, on_validation: bool = False) -> list[Point]:
+    """Return every run that has ended, of this network, with the budget of the table.
 
     Whether units were taken out during training is part of a run's setting, not of the budget.
 
@@ -61,7 +61,9 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
         protocol: The table.
         column: The network.
         records: The folder of records.
+        on_validation: Those on the validation split of the table instead of those on the test data.
     """
+    n_valid = column.n_valid if on_validation else 0
     size: Literal["compact_weights", "nonzero"] = "compact_weights" if protocol.kind == "neurons" else "nonzero"
     found = []
     for record in all_records(records):
@@ -70,7 +72,7 @@ def points_of(protocol: Protocol, column: Column, records: Path) -> list[Point]:
         config = record.config
         row = _row(protocol, config.method, config.hyper)
         budget = replace(config.budget, seed=column.budget.seed, shrink_every=column.budget.shrink_every)
-        same = (column.model, column.data, column.normalise, 0, column.n_train, column.budget)
+        same = (column.model, column.data, column.normalise, n_valid, column.n_train, column.budget)
         its = (config.model, config.data, config.normalise, config.n_valid, config.n_train, budget)
         if row is None or its != same:
             continue
@@ -162,7 +164,8 @@ def frontier_of(number: int, key: str, records: Path) -> str:
         canvas.axes[0].set_xlabel(f"how many times fewer weights{between}")
         svg = canvas.svg(label)
     figure = f'<figure class="plot">{svg}<figcaption>{escape(_caption(column, pruned))}</figcaption></figure>'
-    return f"{figure}\n\n{_settings(pruned)}"
+    on_validation = points_of(protocol, column, records, on_validation=True)
+    return f"{figure}\n\n{_settings(pruned, on_validation)}"
 
 
 def _rank(row: Row) -> tuple[bool, bool]:
@@ -223,22 +226,35 @@ def _hollow(colour: str) -> dict[str, Any]:
 
 
 def _figure(point: Point) -> str:
-    digits = 0 if point.ratio >= 20 else 1
-    return f"{point.method}: {point.error:.2f} % with {point.ratio:.{digits}f} times fewer weights"
+    return f"{point.method}: {point.error:.2f} % with {_ratio([point])[:-1]} times fewer weights"
 
 
-def _settings(pruned: Sequence[Point]) -> str:
-    """The runs of the figure, a row for each setting of a method, in Markdown."""
-    together: dict[tuple[str, str], list[Point]] = {}
-    for point in pruned:
-        together.setdefault((point.method, point.setting), []).append(point)
-    lines = ["| Method | setting | test error % | fewer weights | n |", "|---|---|---|---|---|"]
-    for (method, setting), points in together.items():
-        error, ratio = (stat([getattr(point, name) for point in points]) for name in ("error", "ratio"))
-        spread = "" if error.sd is None else f" ± {error.sd:.2f}"
-        digits = 0 if ratio.mean >= 20 else 1
-        lines.append(f"| {method} | {setting} | {error.mean:.2f}{spread} | {ratio.mean:.{digits}f}x | {error.n} |")
+def _settings(on_test: Sequence[Point], on_validation: Sequence[Point]) -> str:
+    """The runs of the figure, a row for each setting of a method, in Markdown; and what it gave on validation data."""
+    test, validation = _by_setting(on_test), _by_setting(on_validation)
+    lines = ["| Method | setting | test error % | fewer weights | n | on validation |", "|---|---|---|---|---|---|"]
+    for (method, setting), points in test.items():
+        trials = validation.get((method, setting), [])
+        seen = f"{_error(trials)} %, {_ratio(trials)}" if trials else "–"
+        lines.append(f"| {method} | {setting} | {_error(points)} | {_ratio(points)} | {len(points)} | {seen} |")
     return "\n".join(lines) + "\n"
+
+
+def _by_setting(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
+    together: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        together.setdefault((point.method, point.setting), []).append(point)
+    return together
+
+
+def _error(points: Sequence[Point]) -> str:
+    error = stat([point.error for point in points])
+    return f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
+
+
+def _ratio(points: Sequence[Point]) -> str:
+    ratio = stat([point.ratio for point in points]).mean
+    return f"{ratio:.{0 if ratio >= 20 else 1}f}x"
 
 
 def _caption(column: Column, pruned: Sequence[Point]) -> str:

@@ -62,8 +62,8 @@ def test_runs_that_kept_their_dead_units_are_not_mixed_with_the_others(write, tm
     write("vbd-weights", 2.0, 20, shrink_every=None)
     rows = [line for line in frontier_of(4, "lenet-300-100", tmp_path).splitlines() if line.startswith("| VBD")]
     assert rows == [
-        "| VBD | kl_weight = 1.5 | 1.60 | 50x | 1 |",
-        "| VBD | kl_weight = 1.5, shrink_every = None | 2.00 | 50x | 1 |",
+        "| VBD | kl_weight = 1.5 | 1.60 | 50x | 1 | – |",
+        "| VBD | kl_weight = 1.5, shrink_every = None | 2.00 | 50x | 1 | – |",
     ]
 
 
@@ -83,11 +83,12 @@ def test_the_papers_points_leave_out_the_original():
 def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path):
     for seed in (0, 1):
         write("vbd-weights", 1.8 + seed / 10, 20, seed=seed, sweep=[(20, 1.8), (10, 2.5)], hyper={"kl_weight": 1.0})
+    write("vbd-weights", 1.7, 25, n_valid=COLUMN.n_valid, hyper={"kl_weight": 1.0})
     write("plain", 1.5, 1000)
     figure = frontier_of(4, "lenet-300-100", tmp_path)
     label = re.search(r'aria-label="([^"]+)"', figure)[1]
     assert "VBD: 1.80 % with 50 times fewer weights; VBD: 1.90 %" in label
-    assert "| VBD | kl_weight = 1 | 1.85 ± 0.07 | 50x | 2 |" in figure.splitlines()
+    assert "| VBD | kl_weight = 1 | 1.85 ± 0.07 | 50x | 2 | 1.70 %, 40x |" in figure.splitlines()
     assert "no threshold was chosen on the test data" in figure
     legend = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
     assert {"VBD", "DNS", "hollow: the paper", "the original"} <= set(legend)
