@@ -41,7 +41,7 @@ def test_a_row_is_one_setting_and_changes_its_base(key):
     assert row.question or row.key.removeprefix("vd-") in TWINS
 
 
-@pytest.mark.parametrize(("change", "row"), [("stages-cut", "vbd"), ("vd-stages-cut", "vd")])
+@pytest.mark.parametrize(("change", "row"), [("all-stages", "vbd"), ("vd-all-stages", "vd")])
 def test_the_change_that_became_the_default_is_a_setting_that_table_4_tries_so_that_the_run_is_shared(
     tmp_path, change, row
 ):

@@ -70,7 +70,7 @@ def test_the_two_differ_in_their_prior_alone():
 @both
 def test_a_run_ends_with_the_average_of_its_last_steps(task, kind):
     plain, averaged = [], []
-    settings = {"kl_weight": 0.5, "refine": 0.2, "cut": None}
+    settings = {"kl_weight": 0.5, "refine": 0.2}
     last = task.fit(kind(**settings), epochs=4, watch=lambda m, s: plain.append(copy.deepcopy(m.state_dict())))
     method = kind(**settings, average=0.25)
     model = task.fit(method, epochs=4, watch=lambda m, s: averaged.append(copy.deepcopy(m.state_dict())))

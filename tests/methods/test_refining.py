@@ -69,7 +69,7 @@ def test_what_an_optimizer_does_to_the_dead_is_undone(mode):
 def test_weights_that_carry_a_merged_constant_are_not_taken_for_dead():
     """A padded convolution cannot fold the constant of a dead channel into its bias: another channel carries it."""
     torch.manual_seed(0)
-    method = VBDWeights(refine=0.5, pretrain=0.0, cut=None)
+    method = VBDWeights(refine=0.5, pretrain=0.0)
     layers = nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, padding=1), nn.Flatten(), nn.Linear(144, 3)
     model, x = method.build(nn.Sequential(*layers)), torch.randn(8, 1, 6, 6)
     optimizer = torch.optim.Adam(method.groups(model, 1e-3), lr=1e-3)

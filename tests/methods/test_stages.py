@@ -16,8 +16,8 @@ from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity
 
 QUICK = {  # with which something dies in a few epochs
-    "vbd-weights": {"kl_weight": 1.0, "cut": None},
-    "sparse-vd": {"kl_weight": 1.0, "cut": None},
+    "vbd-weights": {"kl_weight": 1.0},
+    "sparse-vd": {"kl_weight": 1.0},
     "vbd-gates": {"kl_weight": 4.0, "gate_lr": 5.0},
 }
 staged = pytest.mark.parametrize("name", QUICK)

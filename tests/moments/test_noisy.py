@@ -3,9 +3,10 @@ import torch
 from torch import nn
 
 from vbdrop import Rates, Units, Weights, convert_, sampling
+from vbdrop.layers import Linear
 from vbdrop.methods.gating import put_before_
 from vbdrop.moments import NoRuleError
-from vbdrop.moments.noisy import layer_moments
+from vbdrop.moments.noisy import layer_moments, linear_map
 
 LAYERS = {
     "linear": (lambda: nn.Linear(6, 4), (6,)),
@@ -70,3 +71,20 @@ def test_gates_of_another_kind_are_named():
     put_before_(model, lambda layer, first: nn.Dropout(0.5))
     with pytest.raises(NoRuleError, match="Dropout, the gate of Linear"):
         layer_moments(model, torch.ones(1, 3))
+
+
+def test_the_forward_of_another_class_is_named():
+    class NoisyTripled(Linear):
+        def forward(self, x):
+            return super().forward(3 * x)
+
+    model = nn.Linear(3, 1)
+    convert_(model, Weights())
+    model.__class__ = NoisyTripled
+    with pytest.raises(NoRuleError, match="the forward of NoisyTripled"):
+        layer_moments(model, torch.ones(1, 3))
+
+
+def test_only_a_transposed_convolution_takes_a_size():
+    with pytest.raises(NoRuleError, match="`output_size` of Linear"):
+        linear_map(nn.Linear(2, 2), [8])

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from vbdrop.moments import NoRuleError
 from vbdrop.moments.operations import SMOOTH
 
 
@@ -52,3 +53,17 @@ def test_modules_with_images(normal, agree):
     expected = F.max_pool2d(draws.flatten(0, 1), 2).unflatten(0, draws.shape[:2])
     agree(nn.MaxPool2d(2)(x), expected, bias=0.03, share=0.4)
     agree(nn.AdaptiveAvgPool2d(1)(x), draws.mean((-2, -1), keepdim=True))
+
+
+@pytest.mark.parametrize("name", ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"])
+def test_dropout_that_is_on_has_no_rule(name, normal):
+    """All but the last are on by default."""
+    x, _ = normal(2, 3, 4, 5, 6, draws=1)
+    function = getattr(F, name)
+    assert torch.equal(function(x, training=False).mean_, x.mean_)
+    assert torch.equal(function(x, 0.0, training=True).mean_, x.mean_)
+    with pytest.raises(NoRuleError, match="dropout that is on"):
+        function(x, 0.5, training=True)
+    if name != "alpha_dropout":
+        with pytest.raises(NoRuleError, match="dropout that is on"):
+            function(x)

@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from vbdrop.moments import NoRuleError
 from vbdrop.moments.products import known_product, normalised, product
 
 
@@ -31,3 +33,10 @@ def test_batch_normalisation(normal, agree):
             nn.init.normal_(norm.weight)
         expected = norm(draws.flatten(0, 1)).unflatten(0, draws.shape[:2]).detach()
         agree(normalised(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps), expected)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(3), nn.BatchNorm1d(3, track_running_stats=False).eval()])
+def test_batch_normalisation_by_the_batch_has_no_rule(norm, normal):
+    x, _ = normal(2, 3, draws=1)
+    with pytest.raises(NoRuleError, match="batch_norm with the statistics of its batch"):
+        norm(x)

@@ -96,7 +96,8 @@ _VBD = (
     _change(
         "all-stages",
         "Trained, pressed, refined",
-        "Does it pay to start from a plain network, press it with twice the KL, and refine what is left?",
+        "Does it pay to start from a plain network, press it with twice the KL, and refine what is left? It is the "
+        "default of VBD and sparse VD today.",
         pretrain=0.2,
         kl_weight=2.0,
         refine=0.3,
@@ -117,7 +118,7 @@ _VBD = (
     _change(
         "stages-cut",
         "Trained, pressed, cut, refined",
-        "All of it together, which is the default of VBD and sparse VD today.",
+        "Is less pressure and a lower threshold before refining better than more pressure?",
         pretrain=0.2,
         kl_weight=1.5,
         cut=-1.0,

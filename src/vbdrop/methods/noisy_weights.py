@@ -50,9 +50,9 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.0, 1.5, 2.0, 2.5)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.5, 2.0, 2.5, 3.0)}
 
-    kl_weight: float = 1.5
+    kl_weight: float = 2.0
     threshold: float = 3.0
     log_sigma2: float = -10.0
     hold: float = 0.025
@@ -60,7 +60,7 @@ class NoisyWeights(Staged):
     rate_lr: float = 1.0
     pretrain: float = option(0.2, absent=0.0)
     refine: float = option(0.3, absent=0.0)
-    cut: float | None = option(-1.0, absent=None)
+    cut: float | None = option(None)
     average: float = option(0.0)
     initial_scale: float = option(1.0)
     unit_kl: float = option(0.0)

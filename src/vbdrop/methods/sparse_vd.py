@@ -16,9 +16,8 @@ LeNet-300-100: 46 times.
 Deviations: torch's initial weights instead of N(0, 0.01^2), with which many weights start near the threshold; the log
 variance starts at -10, or lower where a weight would start dead. The KL is held at 0 for 2.5 % of the run and is full
 from 10 % on (the authors: 5 and 20 of 200 epochs). ``log_alpha`` is not clipped. Inputs in [0, 1], no mean image
-subtracted. The stages ``pretrain`` and ``refine`` and the lower ``cut`` in the end are ours; with 0, 0 and None and a
-``kl_weight`` of 1, the run is the published one. The other options of `vbdrop.methods.noisy_weights` are ours, too, and
-off.
+subtracted. The stages ``pretrain`` and ``refine`` are ours; with 0 for both and a ``kl_weight`` of 1, the run is the
+published one. The other options of `vbdrop.methods.noisy_weights` are ours, too, and off.
 """
 
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ times. A rerun by others on LeNet-300-100: 45.6 times at 1.73 %.
 Deviations: what sets the two operating points apart is not published; here it is ``kl_weight`` (and ``threshold``).
 Else those of sparse VD: torch's initial weights, a warm-up in shares of the run, no clipping of ``log_alpha``. With
 the same settings this penalty pushes less than that of sparse VD, at every alpha. The stages ``pretrain`` and
-``refine`` and the lower ``cut`` in the end are ours; with 0, 0 and None and a ``kl_weight`` of 1, the run is the
-published one. The other options of `vbdrop.methods.noisy_weights` are ours, too, and off.
+``refine`` are ours; with 0 for both and a ``kl_weight`` of 1, the run is the published one. The other options of
+`vbdrop.methods.noisy_weights` are ours, too, and off.
 """
 
 from dataclasses import dataclass

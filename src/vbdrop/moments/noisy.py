@@ -1,6 +1,7 @@
 """The converted layers: their weights and gates are normal numbers in sampled eval."""
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +9,27 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from vbdrop.functional import masked
-from vbdrop.layers import Gate, NoisyLayer
+from vbdrop.layers import Conv1d, ConvTranspose1d, Gate, Linear, NoisyLayer, Variational
 from vbdrop.layers.noisy import Noisy
 from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.products import Map, product
+
+FORWARDS = frozenset({Linear.forward, Conv1d.forward, ConvTranspose1d.forward, Gate.forward})
+"""The forwards that have a rule; the convolutions of two and three dimensions have those of one."""
+
+
+def has_rule(module: Variational) -> bool:
+    """Whether a layer or gate computes what those of this library do; one of another class may do something else.
+
+    Example:
+        >>> from vbdrop.layers import Units
+        >>> has_rule(Gate(1, -1, Units(), torch.ones(1)))
+        True
+    """
+    kind = type(module)
+    if issubclass(kind, NoisyLayer) and kind.noisy_forward is not NoisyLayer.noisy_forward:
+        return False
+    return kind.forward in FORWARDS
 
 
 def variance_of(entry: Noisy) -> Tensor:
@@ -45,6 +63,8 @@ def gated(gate: Gate, x: Moments | Tensor) -> Moments:
         >>> gated(gate, torch.tensor([[2.0]])).variance.round(decimals=3)
         tensor([[1.4720]])
     """
+    if not has_rule(gate):
+        raise NoRuleError(f"the forward of {type(gate).__name__}")
     (entry,) = gate.variational()
     spread = (-1, *[1] * (-gate.axis - 1))
     mean = masked(entry.mean.detach(), ~entry.dead()).view(spread)
@@ -55,34 +75,52 @@ def gated(gate: Gate, x: Moments | Tensor) -> Moments:
     return Moments(x.mean_ * mean, x.mean_.square() * variance + spread_of_x)
 
 
-def linear_map(layer: nn.Module) -> Map:
+def linear_map(layer: nn.Module, output_size: list[int] | None = None) -> Map:
     """The map of a linear layer or a convolution, with its stride and padding, for any weight.
+
+    Args:
+        layer: The layer.
+        output_size: The size that a transposed convolution is asked for, if it is.
 
     Example:
         >>> linear_map(nn.Linear(2, 1))(torch.ones(1, 2), torch.ones(1, 2), None)
         tensor([[2.]])
     """
+    if isinstance(layer, _ConvTransposeNd):
+        return _transposed_map(layer, output_size)
+    if output_size is not None:
+        raise NoRuleError(f"`output_size` of {type(layer).__name__}")
     if isinstance(layer, nn.Linear):
         return F.linear
-    if isinstance(layer, _ConvTransposeNd):
-        transposed: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[
-            len(layer.kernel_size) - 1
-        ]
-        settings = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
-        return lambda x, weight, bias: transposed(x, weight, bias, *settings)
     if isinstance(layer, _ConvNd):
         convolve: Map = layer._conv_forward
         return convolve
     raise NoRuleError(type(layer).__name__)
 
 
+def _transposed_map(layer: _ConvTransposeNd, output_size: list[int] | None) -> Map:
+    dims = len(layer.kernel_size)
+    convolve: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+    stride, kernel, dilation = list(layer.stride), list(layer.kernel_size), list(layer.dilation)
+    padding = list(cast(tuple[int, ...], layer.padding))  # a transposed convolution has numbers only
+
+    def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output_padding = layer._output_padding(x, output_size, stride, padding, kernel, dims, dilation)
+        return convolve(x, weight, bias, stride, padding, output_padding, layer.groups, dilation)
+
+    return apply
+
+
 @torch.no_grad()
-def layer_moments(layer: NoisyLayer, x: Moments | Tensor, output_gate: bool = True) -> Moments:
+def layer_moments(
+    layer: NoisyLayer, x: Moments | Tensor, output_size: list[int] | None = None, *, output_gate: bool = True
+) -> Moments:
     """What leaves a converted layer.
 
     Args:
         layer: The layer.
         x: What enters it.
+        output_size: The size that a transposed convolution is asked for, if it is.
         output_gate: Whether to go through the gates on its outputs, too.
 
     Example:
@@ -92,6 +130,8 @@ def layer_moments(layer: NoisyLayer, x: Moments | Tensor, output_gate: bool = Tr
         >>> layer_moments(layer, torch.ones(3, 4)).variance.shape
         torch.Size([3, 2])
     """
+    if not has_rule(layer):
+        raise NoRuleError(f"the forward of {type(layer).__name__}")
     for name in ("gate", "output_gate"):
         gate = layer._modules.get(name)
         if gate is not None and not isinstance(gate, Gate):
@@ -101,5 +141,5 @@ def layer_moments(layer: NoisyLayer, x: Moments | Tensor, output_gate: bool = Tr
     entry = next(layer.variational(), None)
     weight = layer.weight if entry is None else masked(layer.weight, ~entry.dead())
     variance = None if entry is None else variance_of(entry)
-    out = product(linear_map(layer), x, weight, layer.bias, variance)
+    out = product(linear_map(layer, output_size), x, weight, layer.bias, variance)
     return gated(layer.output_gate, out) if output_gate and "output_gate" in layer._modules else out

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vbdrop.moments.gaussian import Moments
+from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.pointwise import leaky, quadrature, rectified
 from vbdrop.moments.pooling import adaptive_average_pool, average_pool, max_pool
 from vbdrop.moments.products import known_product, normalised
@@ -58,8 +58,10 @@ def _averaged(x: Moments, dim: Any = None, keepdim: bool = False) -> Moments:  #
     return Moments(x.mean_.mean(tuple(axes), keepdim), x.variance.mean(tuple(axes), keepdim) / count)
 
 
-def _kept(x: Moments, p: float = 0.5, training: bool = False, inplace: bool = False) -> Moments:
-    """Dropout in eval mode."""
+def _kept(x: Moments, p: float = 0.5, training: bool = True, inplace: bool = False) -> Moments:
+    """Dropout that is off."""
+    if training and p > 0:
+        raise NoRuleError("dropout that is on")
     return x
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbdrop.moments.gaussian import Moments
+from vbdrop.moments.gaussian import Moments, NoRuleError
 
 Map = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """From an input, a weight and a bias to an output; linear in the input and in the weight."""
@@ -64,8 +64,8 @@ def known_product(function: Callable[..., Tensor]) -> Callable[..., Moments]:
 
 def normalised(
     x: Moments,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
@@ -80,6 +80,8 @@ def normalised(
         >>> y.mean_, y.variance
         (tensor([[0.5000, 0.5000]]), tensor([[0.2500, 0.2500]]))
     """
+    if training or running_mean is None or running_var is None:
+        raise NoRuleError("batch_norm with the statistics of its batch")
     dtype = x.mean_.dtype
     scale = torch.rsqrt(running_var.to(dtype) + eps) * (1.0 if weight is None else weight.to(dtype))
     shift = (0.0 if bias is None else bias.to(dtype)) - running_mean.to(dtype) * scale

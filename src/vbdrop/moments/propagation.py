@@ -1,6 +1,6 @@
 """One pass through a converted model with means and variances in the place of values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vbdrop.layers import Gate, NoisyLayer, Variational
 from vbdrop.moments import operations  # noqa: F401 -- it gives the moments their rules
 from vbdrop.moments.gaussian import Moments, NoRuleError
-from vbdrop.moments.noisy import layer_moments
+from vbdrop.moments.noisy import gated, layer_moments
 
 
 @torch.no_grad()
@@ -39,10 +39,14 @@ def propagate_moments(model: nn.Module, x: Tensor) -> Moments:
     """
     with _watched(model) as inside, ExitStack() as stack:
         for path, module in model.named_modules():
-            if isinstance(module, NoisyLayer):
-                stack.enter_context(_forward_replaced(module))
-            elif isinstance(module, Variational) and not isinstance(module, Gate):
+            if not isinstance(module, Variational):
+                continue
+            if not isinstance(module, NoisyLayer | Gate):
                 raise NoRuleError(_said(type(module).__name__, path))
+            if "forward" in module.__dict__:
+                raise NoRuleError(_said(f"the forward of {type(module).__name__}", path))
+            rule = partial(layer_moments, module) if isinstance(module, NoisyLayer) else partial(gated, module)
+            stack.enter_context(_forward_replaced(module, rule))
         try:
             out = model(x)
         except NoRuleError as error:
@@ -60,16 +64,13 @@ def _said(operation: str, path: str) -> str:
 
 
 @contextmanager
-def _forward_replaced(layer: NoisyLayer) -> Iterator[None]:
-    """Let a layer's call give its moments, as long as the context lasts."""
-    before = layer.__dict__.get("forward")
-    layer.__dict__["forward"] = partial(layer_moments, layer)
+def _forward_replaced(module: nn.Module, rule: Callable[..., Moments]) -> Iterator[None]:
+    """Let a layer's or gate's call give its moments, as long as the context lasts."""
+    module.__dict__["forward"] = rule
     try:
         yield
     finally:
-        del layer.__dict__["forward"]
-        if before is not None:
-            layer.__dict__["forward"] = before
+        del module.__dict__["forward"]
 
 
 @contextmanager

@@ -62,8 +62,8 @@ def test_runs_that_kept_their_dead_units_are_not_mixed_with_the_others(write, tm
     write("vbd-weights", 2.0, 20, shrink_every=None)
     rows = [line for line in frontier_of(4, "lenet-300-100", tmp_path).splitlines() if line.startswith("| VBD")]
     assert rows == [
-        "| VBD | kl_weight = 1.5 | 1.60 | 50x | 1 | – |",
-        "| VBD | kl_weight = 1.5, shrink_every = None | 2.00 | 50x | 1 | – |",
+        "| VBD | kl_weight = 2 | 1.60 | 50x | 1 | – |",
+        "| VBD | kl_weight = 2, shrink_every = None | 2.00 | 50x | 1 | – |",
     ]
 
 

@@ -1,24 +1,13 @@
+"""What a model believes, averaged over its noise."""
+
 import math
 
 import pytest
 import torch
+from tests.prediction.networks import classifier, linear
 from torch import nn
 
 from vbdrop import Rates, Units, Weights, convert_, predict, sampling
-
-
-def linear(log_sigma2: float = -1.0) -> nn.Linear:
-    """A noisy linear layer with the same variance everywhere."""
-    layer = nn.Linear(5, 3)
-    convert_(layer, Weights(threshold=50.0))
-    nn.init.constant_(layer.log_sigma2, log_sigma2)
-    return layer
-
-
-def classifier(*modes) -> nn.Sequential:
-    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 4))
-    convert_(model, *(modes or [Rates(rate=0.5)]))
-    return model
 
 
 class TestMoments:
@@ -271,117 +260,6 @@ class TestErrors:
             call(nn.Linear(5, 3))
         with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module; got str"):
             call("model")
-
-
-class TestSampling:
-    @pytest.mark.parametrize("modes", [(Weights(log_sigma2=-3.0),), (Units(log_sigma2=-3.0),), (Rates(),)])
-    def test_it_draws_noise_in_eval_inside_only(self, modes):
-        layer, x = nn.Linear(5, 3), torch.randn(2, 5)
-        convert_(layer, *modes)
-        layer.eval()
-        with sampling(layer) as inside:
-            assert inside is layer
-            assert not torch.equal(layer(x), layer(x))
-            assert not layer.training
-        assert torch.equal(layer(x), layer(x))
-
-    def test_it_is_restored_after_an_exception(self):
-        layer, x = linear().eval(), torch.randn(2, 5)
-        with pytest.raises(KeyError), sampling(layer):
-            raise KeyError
-        assert torch.equal(layer(x), layer(x))
-
-    def test_it_nests(self):
-        model = nn.Sequential(linear(), nn.Linear(3, 5), linear()).eval()
-        x = torch.randn(2, 5)
-        with sampling(model[0]):
-            with sampling(model):
-                predict(model, x, samples=2)
-                assert not torch.equal(model[2](x), model[2](x))
-            assert not torch.equal(model[0](x), model[0](x))
-            assert torch.equal(model[2](x), model[2](x))
-        assert torch.equal(model(x), model(x))
-
-
-class BatchSize(nn.Module):
-    """Asks for the size of its batch before the noise, and uses it after it."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(5, 4)
-
-    def forward(self, x):
-        return self.fc(x).view(x.shape[0], 2, 2).flatten(1)
-
-
-class Residual(BatchSize):
-    def forward(self, x):
-        return self.fc(x) + x[:, :4]
-
-
-class TestSharedProducts:
-    """What comes before the first noise is computed once for all samples."""
-
-    @pytest.mark.parametrize(
-        ("model", "modes"),
-        [
-            (nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), [Weights(threshold=50.0)]),
-            (nn.Sequential(nn.Conv2d(1, 4, 3, padding="same"), nn.AdaptiveAvgPool2d(1), nn.Flatten()), [Rates()]),
-            (nn.Sequential(nn.Conv2d(1, 4, 4), nn.Flatten()), [Units(outputs=lambda name, module: True)]),
-            (nn.Sequential(nn.ConvTranspose2d(1, 4, 1), nn.Flatten(), nn.Linear(64, 4)), [Weights(threshold=50.0)]),
-        ],
-        ids=["linear", "conv", "gates", "transposed"],
-    )
-    def test_the_samples_have_the_distribution_of_single_forwards(self, model, modes):
-        """n = 3000 samples each, seed 0: means within 6 standard errors, deviations within 10 %."""
-        torch.manual_seed(0)
-        convert_(model.eval(), *modes)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name.endswith("log_sigma2"):
-                    parameter.fill_(-2.0)
-        x, n = torch.randn(3, 1, 4, 4), 3000
-        shared = predict(model, x, n, nn.Identity())
-        with torch.no_grad(), sampling(model):
-            alone = torch.stack([model(x) for _ in range(n)])
-        deviation = alone.std(0)
-        assert ((shared.mean - alone.mean(0)).abs() < 6 * deviation * math.sqrt(2 / n)).all()
-        assert ((shared.std / deviation - 1).abs() < 0.1).all()
-
-    def test_the_products_of_the_first_layer_are_done_once(self):
-        layer, seen = linear(), []
-        layer.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
-        found = predict(nn.Sequential(nn.Flatten(), layer), torch.randn(6, 5), samples=10, keep_samples=True)
-        assert seen == [6]
-        assert found.samples.shape == (10, 6, 3)
-        assert found.samples.unique(dim=0).shape[0] == 10
-        assert "forward" not in layer.__dict__
-
-    @pytest.mark.parametrize("kind", [BatchSize, Residual])
-    def test_a_model_that_needs_its_batch_is_run_on_repeated_inputs(self, kind):
-        torch.manual_seed(0)
-        model, x = kind(), torch.randn(6, 5)
-        convert_(model, Weights())
-        expected = model.eval()(x)
-        found = predict(model, x, samples=400, link=nn.Identity())
-        torch.testing.assert_close(found.mean, expected, atol=0.02, rtol=0)
-        assert (found.std > 0).all()
-
-    def test_a_second_branch_from_the_inputs_is_multiplied_too(self):
-        class Branches(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a, self.b = nn.Linear(5, 4), nn.Linear(5, 4)
-
-            def forward(self, x):
-                return self.a(x) + self.b(x)
-
-        torch.manual_seed(0)
-        model, seen = Branches(), []
-        convert_(model, Weights())
-        model.b.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
-        predict(model, torch.randn(6, 5), samples=7)
-        assert seen == [6]
 
 
 class TestMethodMoments:

@@ -1,18 +1,16 @@
 """Predictions with their uncertainty: many noisy forwards, averaged, or one forward of means and variances."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from vbdrop.convert.evaluating import evaluating
-from vbdrop.layers import NoisyLayer, Variational
 from vbdrop.moments import Moments, propagate_moments
-from vbdrop.moments.noisy import layer_moments
+from vbdrop.prediction.eval_noise import sampling
+from vbdrop.prediction.forwards import repeated_forward, shared_forward
 
 Link = Callable[[Tensor], Tensor]
 
@@ -20,37 +18,6 @@ Link = Callable[[Tensor], Tensor]
 def softmax(logits: Tensor) -> Tensor:
     """Class probabilities from logits, over the last axis: the default link."""
     return torch.softmax(logits, dim=-1)
-
-
-@contextmanager
-def sampling(model: nn.Module) -> Iterator[nn.Module]:
-    """Noise in eval mode, inside a ``with`` block; dead weights and units give neither mean nor noise.
-
-    Args:
-        model: A converted model.
-
-    Example:
-        >>> import vbdrop
-        >>> model = nn.Linear(4, 2)
-        >>> _ = vbdrop.convert_(model, vbdrop.Rates(rate=0.5))
-        >>> x = torch.ones(1, 4)
-        >>> with vbdrop.sampling(model.eval()):
-        ...     bool((model(x) == model(x)).all())
-        False
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-    modules = [module for module in model.modules() if isinstance(module, Variational)]
-    if not modules:
-        raise ValueError("`model` has no converted layer, so it has no noise; call vbdrop.convert_(model, ...) first.")
-    before = [module.sampling for module in modules]
-    try:
-        for module in modules:
-            module.sampling = True
-        yield model
-    finally:
-        for module, value in zip(modules, before, strict=True):
-            module.sampling = value
 
 
 @dataclass(frozen=True)
@@ -103,9 +70,10 @@ def predict(
     all values were normal and independent (`vbdrop.moments.propagate_moments`): quicker, and as good as that is true.
 
     Args:
-        model: A converted model that maps a batch to one tensor with the batch first; its mode is restored afterwards.
+        model: A converted model that maps a batch to one tensor with the batch first, each example by itself; its mode
+            is restored afterwards.
         x: A batch of inputs.
-        samples: How many draws of the noise; as many as fit are computed as one batch.
+        samples: How many draws of the noise; as many as fit are computed as one batch, where the model allows it.
         link: From the model's outputs, in float32 or wider, to what is averaged; None for `softmax`, over the last
             axis. Use ``torch.nn.Identity()`` for a regression.
         method: ``"samples"``, or ``"moments"`` for one forward of means and variances. Then only the outputs are drawn,
@@ -168,62 +136,19 @@ def _draw_outputs(model: nn.Module, x: Tensor, samples: int, link: Link, max_row
 def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
     """Linked outputs, samples x batch x ..., with as many samples a forward as fit into ``max_rows``."""
     at_once = max(1, max_rows // x.shape[0])
-    drawn = []
-    for start in range(0, samples, at_once):
-        count = min(at_once, samples - start)
+    ways, drawn, done = [shared_forward, repeated_forward], [], 0
+    while done < samples:
+        count = min(at_once, samples - done) if ways else 1
+        result = ways[0](model, x, count) if count > 1 else model(x)
+        if count > 1 and result is None:
+            del ways[0]
+            continue
         rows = count * x.shape[0]
-        out = _shared_forward(model, x, count)
-        if out is None:
-            out = _checked("model", model(_repeated(x, count)), rows)
+        out = _checked("model", result, rows)
         linked = _checked("link", link(out.to(torch.promote_types(out.dtype, torch.float32))), rows)
         drawn.append(linked.view(count, x.shape[0], *linked.shape[1:]))
+        done += count
     return torch.cat(drawn)
-
-
-def _repeated(x: Tensor, count: int) -> Tensor:
-    """The batch so many times, one after the other."""
-    return x.repeat(count, *[1] * (x.dim() - 1))
-
-
-def _shared_forward(model: nn.Module, x: Tensor, count: int) -> Tensor | None:
-    """A forward whose batch becomes so many batches at its first noise; None where a model does not allow it.
-
-    A model that asks for the size of its batch, or adds what comes before the noise to what comes after it, gets into
-    trouble with its shapes, and is run on repeated inputs instead.
-    """
-    rows, layers = x.shape[0], [module for module in model.modules() if isinstance(module, NoisyLayer)]
-    if count == 1 or any("forward" in layer.__dict__ for layer in layers):
-        return None
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.callback(layer.__dict__.pop, "forward", None)
-            layer.__dict__["forward"] = partial(_multiplied, layer, type(layer).forward, rows, count)
-        try:
-            out = model(x)
-        except Exception:  # whatever a forward raises; on repeated inputs, its own errors come again
-            return None
-    right = isinstance(out, Tensor) and out.is_floating_point() and out.dim() > 0 and out.shape[0] == rows * count
-    return out if right else None
-
-
-def _multiplied(
-    layer: NoisyLayer,
-    forward: Callable[..., Tensor],
-    rows: int,
-    count: int,
-    x: Tensor,
-    *args: Any,  # noqa: ANN401
-) -> Tensor:
-    """A layer's forward, which makes so many batches of the first one that it sees."""
-    if x.shape[0] != rows:
-        return forward(layer, x, *args)
-    if args or "gate" in layer._modules or layer.noise is None:
-        return forward(layer, _repeated(x, count), *args)
-    moments = layer_moments(layer, x, output_gate=False)
-    noise = torch.randn(count, *moments.shape, dtype=moments.dtype, device=moments.device)
-    out = (moments.mean_ + moments.variance.sqrt() * noise).flatten(0, 1).to(x.dtype)
-    output_gate = layer._modules.get("output_gate")
-    return out if output_gate is None else output_gate(out)
 
 
 def _checked(name: str, out: object, rows: int) -> Tensor:

@@ -1,0 +1,97 @@
+"""Where the values of a forward come from: parameters, inputs or noise."""
+
+from collections.abc import Callable, Iterator, MutableMapping
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+
+class Origin(IntEnum):
+    """What a value comes from."""
+
+    PARAMETERS = 0
+    INPUTS = 1
+    NOISE = 2
+    MIXED = 3
+    """From the noise, but without all samples of the batch on the first axis."""
+
+
+class Following(TorchFunctionMode):
+    """Follows the inputs and the noise through a forward.
+
+    Args:
+        x: The inputs.
+        rows: How many rows all samples of the batch have.
+    """
+
+    def __init__(self, x: Tensor, rows: int) -> None:
+        super().__init__()
+        self.rows, self.device = rows, x.device
+        self.right, self.paused = True, False
+        self.origins: MutableMapping[Tensor, Origin] = WeakTensorKeyDictionary()
+        self.random = self._random()
+        self.put(x, Origin.INPUTS)
+
+    def origin(self, x: Tensor) -> Origin:
+        """What a value comes from."""
+        return self.origins.get(x, Origin.PARAMETERS)
+
+    def put(self, x: Tensor, origin: Origin) -> Tensor:
+        """Say what a value comes from."""
+        if origin is Origin.NOISE and (x.dim() == 0 or x.shape[0] == 0 or x.shape[0] % self.rows):
+            origin = Origin.MIXED
+        self.origins[x] = origin
+        return x
+
+    def apart(self, forward: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        """Run the forward of a layer, which says itself what its result comes from."""
+        before, self.paused = self.paused, True
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self.paused, self.random = before, self._random()
+
+    def _random(self) -> Tensor:
+        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else torch.get_rng_state()
+
+    def is_without_other_noise(self) -> bool:
+        """Whether nothing random happened since the last layer."""
+        return torch.equal(self.random, self._random())
+
+    def require(self, condition: bool) -> None:
+        """End the forward where its noise would not be that of single forwards, also if it catches all errors."""
+        if not condition:
+            self.right = False
+            raise ValueError("the noise must be drawn for every sample of the batch.")
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 -- whatever the function gives
+        """Do a torch function; what it gives comes from what went in."""
+        out = func(*args, **(kwargs or {}))
+        if self.paused:
+            return out
+        origin = max([Origin.PARAMETERS, *map(self.origin, _tensors((args, kwargs)))])
+        if origin is not Origin.PARAMETERS:
+            for tensor in _tensors(args[0] if func is Tensor.__setitem__ else out):
+                self.put(tensor, origin)
+        return out
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """All tensors in arguments or results."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
