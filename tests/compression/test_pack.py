@@ -13,6 +13,7 @@ from vbdrop.compression.compress import compress
 from vbdrop.compression.container import checksum
 from vbdrop.compression.format import FileFormatError
 from vbdrop.compression.pack import load, save
+from vbdrop.compression.plan import Plan, Program
 from vbdrop.models import build
 
 
@@ -172,6 +173,26 @@ def test_double_precision_is_exact(path):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_fresh_model_takes_the_dtype_of_the_one_that_was_stored(path, dtype):
+    small, _ = saved(path, masked(Net()).to(dtype), INPUTS.to(dtype))
+    loaded = load(path, model=Net())
+    assert {value.dtype for value in loaded.state_dict().values() if value.is_floating_point()} == {dtype}
+    assert torch.equal(outputs(loaded, INPUTS.to(dtype)), outputs(small.model, INPUTS.to(dtype)))
+
+
+def test_a_model_of_several_dtypes_is_filled_as_it_is(path):
+    mixed = nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 2))
+    save(path, mixed)
+    loaded = load(path, model=nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 2)))
+    assert [layer.weight.dtype for layer in loaded] == [torch.float64, torch.float32]
+
+
+def test_a_file_can_be_read_by_everybody(path):
+    save(path, nn.Linear(2, 2))
+    assert oct(path.stat().st_mode)[-3:] == "644"
+
+
 def test_a_lenet_with_eighty_times_fewer_weights_is_fifty_five_times_smaller(path):
     """3,330 weights of 266,200, on the units that training leaves: about 400 pixels, 120 and 70 units."""
     model = build("lenet-300-100").eval()
@@ -299,6 +320,7 @@ def edited(path: Path, change) -> None:
         lambda h, t: t.update({"vbdrop:lists": torch.cat([t["vbdrop:lists"], t["vbdrop:lists"][:1]])}),
         lambda h, t: h.update(tied={"a": "b"}),
         lambda h, t: h.update(tied={"hidden.0.weight": "nothing"}),
+        lambda h, t: h.update(dtype="int8"),
     ],
 )
 def test_a_file_that_says_something_wrong_is_refused_even_with_a_right_checksum(path, perceptron, change):
@@ -307,6 +329,29 @@ def test_a_file_that_says_something_wrong_is_refused_even_with_a_right_checksum(
     edited(path, change)
     with pytest.raises(FileFormatError):
         load(path)
+
+
+def test_no_code_of_a_file_is_run(path, tmp_path):
+    """A program that reaches eval through the attributes of a module, and puts it into the place of a forward."""
+    mark = tmp_path / "run"
+
+    def node(name, target, *arguments):
+        return {"name": name, "op": "call_module", "target": target, "args": list(arguments), "kwargs": {}}
+
+    x = {"name": "x", "op": "placeholder", "target": "input", "args": [], "kwargs": {}}
+    eval_ = {"name": "e", "op": "call_function", "target": "operator.getitem", "kwargs": {}}
+    nodes = [
+        x,
+        node("b", "0.__init__.__globals__.get", "__builtins__"),
+        eval_ | {"args": [{"node": "b"}, "eval"]},
+        node("s", "0.__setattr__", "forward", {"node": "e"}),
+        node("r", "0.forward", f"open({str(mark)!r}, 'w')"),
+        x | {"name": "output", "op": "output", "target": "output", "args": [{"node": "x"}]},
+    ]
+    save(path, nn.Sequential(nn.Linear(4, 2)), Plan(program=Program(nodes, {}, [])))
+    with pytest.raises(FileFormatError, match="has no such module"):
+        load(path, model=nn.Sequential(nn.Linear(4, 2)))(torch.zeros(1, 4))
+    assert not mark.exists()
 
 
 FUZZ = """

@@ -13,6 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src/vbdrop"
 
 ROOMS = (  # each may import itself and those before it
+    "files",
     "priors",
     "functional",
     "layers",

@@ -1,26 +1,11 @@
 """Files that are whole or not there."""
 
 import math
-import os
 
 import pytest
 
 from vbdrop.train import RecordError
-from vbdrop.train.files import read_json, write_atomically, write_json
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "result.json"
-    write_atomically(path, b"old")
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+from vbdrop.train.files import read_json, write_json
 
 
 def test_json_comes_back_to_the_bit(tmp_path):

@@ -19,7 +19,7 @@ from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums,
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
 from vbdrop.experiments.sheets import NOT_RUN, PAPER, Sheet, chosen, missing, notes, questions
-from vbdrop.train.files import write_atomically
+from vbdrop.files import write_atomically
 from vbdrop.train.progress import duration
 
 RECORDS, QUICK_RECORDS = Path("records"), Path("runs/quick")

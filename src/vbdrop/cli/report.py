@@ -10,8 +10,8 @@ from vbdrop.cli.filling import RECORDS
 from vbdrop.experiments import PROTOCOLS, Book, Table, layout
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.sheets import chosen, missing, notes
+from vbdrop.files import write_atomically
 from vbdrop.report import PaperSheet, PaperTable, render_report, render_tables
-from vbdrop.train.files import write_atomically
 
 app = verb()
 

@@ -11,13 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load as from_safetensors
 from torch import Tensor
 
-from vbdrop.compression.format import KEY, VERSION, FileFormatError
+from vbdrop.compression.format import KEY, OWN_DTYPES, VERSION, FileFormatError
 
 HEADER_LIMIT = 2**24
 """Bytes of all headers; those of real models are far smaller."""
 
-_ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, "tied": dict, "arguments": dict}
-_OPTIONAL = ("tied", "arguments")
+_ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, "tied": dict, "arguments": dict, "dtype": str}
+_OPTIONAL = ("tied", "arguments", "dtype")
 
 
 def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -47,7 +47,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileFormatError(f"{path.name} is damaged: {error}") from error
     if header.pop("sum") != checksum(header, tensors):
         raise FileFormatError(f"{path.name} is damaged: its checksum is not that of its content.")
-    return {"arguments": None, "tied": {}, **header}, tensors
+    return {"arguments": None, "dtype": None, "tied": {}, **header}, tensors
 
 
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -68,6 +68,8 @@ def _checked(header: Any) -> dict[str, Any]:  # noqa: ANN401 -- whatever a file 
     for name, kind in _ENTRIES.items():
         if not isinstance(header.get(name), kind) and not (name in _OPTIONAL and name not in header):
             raise FileFormatError(f"{name!r} must be a {kind.__name__} in the header; got {header.get(name)!r}.")
+    if "dtype" in header and header["dtype"] not in OWN_DTYPES:
+        raise FileFormatError(f"'dtype' must be one of {', '.join(OWN_DTYPES)} in the header; got {header['dtype']!r}.")
     if not all(isinstance(name, str) for name in header.get("tied", {}).values()):
         raise FileFormatError("'tied' must have names in the header.")
     for entry in header["lists"]:

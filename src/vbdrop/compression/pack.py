@@ -7,8 +7,7 @@ positions, and ``vbdrop:lists``, the indices that the plan keeps. Nothing in a f
 
 import copy
 import json
-import os
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +19,12 @@ from torch import Tensor, nn
 from vbdrop.compression.apply import apply
 from vbdrop.compression.attributes import check_names, check_numbers
 from vbdrop.compression.container import checksum, read_container
-from vbdrop.compression.format import KEY, LISTS, VERSION, FileFormatError
+from vbdrop.compression.format import KEY, LISTS, OWN_DTYPES, VERSION, FileFormatError
 from vbdrop.compression.gaps import Positions, decode_positions, encode_positions
 from vbdrop.compression.plan import Plan
 from vbdrop.compression.shorthand import lengthen, shorten
 from vbdrop.compression.stored import from_stored, to_stored
+from vbdrop.files import write_atomically
 from vbdrop.models import CLASSES
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -57,6 +57,7 @@ def save(
         ValueError: `dtype` is none of these, or the model holds something that is no tensor.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     size = save(f"{folder}/net.safetensors", nn.Linear(4, 2))
         ...     load(f"{folder}/net.safetensors", model=nn.Linear(4, 2))
@@ -79,9 +80,12 @@ def save(
     header["lists"] = [[len(each), len(code)] for each, code in zip(lists, codes, strict=True)]
     header |= {"arguments": arguments} if arguments is not None else {}
     header |= {"tied": tied} if tied else {}
+    header |= {"dtype": own} if (own := _own_dtype(state)) is not None else {}
     header["sum"] = checksum(header, tensors)
     text = json.dumps(header, separators=(",", ":"), allow_nan=False)
-    return _write(Path(path), to_safetensors(tensors, {KEY: text}))
+    content = to_safetensors(tensors, {KEY: text})
+    write_atomically(Path(path), content)
+    return len(content)
 
 
 def built_with(model: nn.Module) -> dict[str, Any] | None:
@@ -112,6 +116,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
             more memory taken than a model of the file's size may need.
 
     Example:
+        >>> import tempfile
         >>> from vbdrop.models import LeNet5
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     size = save(f"{folder}/net.safetensors", LeNet5(), arguments={"classes": 10})
@@ -125,6 +130,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
         raise FileFormatError(f"the file is for a model of class {header['class']}; got {type(model).__name__}.")
     else:
         fresh = copy.deepcopy(model)
+    if header["dtype"] is not None:
+        fresh.to(OWN_DTYPES[header["dtype"]])
     plan = lengthen(header["plan"], _lists(header, tensors), tensors)
     try:
         check_names(plan, fresh)
@@ -139,22 +146,15 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     return small.eval()
 
 
+def _own_dtype(state: Mapping[str, Tensor]) -> str | None:
+    """The name of the dtype that all floating-point numbers of a model have, if it is not torch's usual one."""
+    found = {value.dtype for value in state.values() if value.is_floating_point()}
+    return next((name for name, dtype in OWN_DTYPES.items() if found == {dtype}), None)
+
+
 def _never_sparse(data: dict[str, Any]) -> set[str]:
     """New biases and buffers of the program, whose size the file itself has to say."""
     return {*data.get("new", []), *data.get("buffers", {})}
-
-
-def _write(path: Path, content: bytes) -> int:
-    """Write a file whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return len(content)
 
 
 def _lists(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Positions]:

@@ -2,7 +2,8 @@
 
 A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
 node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
-program can call are the ATen operations without side effects and arithmetic on sizes, nothing else.
+program can call are the ATen operations without side effects and arithmetic on sizes; besides, it can call the modules
+of its model and read its tensors, nothing else: with any other attribute a file could reach all of Python.
 """
 
 import keyword
@@ -24,6 +25,8 @@ _TORCH_VALUES: dict[str, type] = {
     "layout": torch.layout,
     "memory_format": torch.memory_format,
 }
+
+_KINDS = {"call_module": "module", "get_attr": "tensor"}
 
 OPERATIONS = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
@@ -74,9 +77,10 @@ def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[
         root.register_buffer(name, decoded_tensor(entry).to(device))
     graph = fx.Graph()
     values: dict[str, fx.Node] = {}
+    targets = {"call_module": _module_names(root), "get_attr": _tensor_names(root)}
     try:
         for node in nodes:
-            _add_node(graph, node, values)
+            _add_node(graph, node, values, targets)
         graph.lint()
         module = fx.GraphModule(root, graph, class_name=type(root).__name__)
     except ProgramError:
@@ -173,7 +177,16 @@ def _name_of(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node]) -> None:
+def _module_names(root: nn.Module) -> set[str]:
+    return {name for name, _ in root.named_modules(remove_duplicate=False) if name}
+
+
+def _tensor_names(root: nn.Module) -> set[str]:
+    named = *root.named_parameters(remove_duplicate=False), *root.named_buffers(remove_duplicate=False)
+    return {name for name, _ in named}
+
+
+def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node], targets: dict[str, set[str]]) -> None:
     name, op, target = data.get("name"), data.get("op"), data.get("target")
     args, kwargs = data.get("args"), data.get("kwargs")
     if not (isinstance(name, str) and isinstance(target, str) and isinstance(args, list) and isinstance(kwargs, dict)):
@@ -182,6 +195,8 @@ def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node]) 
         raise ProgramError(f"the program has a node {name!r} that does {op!r}.")
     if op != "call_function" and not all(_is_plain(part) for part in target.split(".")):
         raise ProgramError(f"the program names {target!r}, which cannot be part of a model.")
+    if op in targets and target not in targets[op]:
+        raise ProgramError(f"the program names {target!r}, and the model has no such {_KINDS[op]}.")
     if keyword.iskeyword(name) or not all(_is_plain(key) for key in kwargs):
         raise ProgramError(f"the program has a node {name!r} with names that cannot be used.")
     function = _function(target) if op == "call_function" else target

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbdrop.train.files import RecordError, write_atomically
+from vbdrop.files import write_atomically
+from vbdrop.train.files import RecordError
 
 FILE = "checkpoint.pt"
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -1,11 +1,10 @@
-"""Files of a run: written whole or not at all, and read with an error that names the file."""
+"""Files of a run, read with an error that names the file."""
 
 import json
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from vbdrop.files import write_atomically
 
 
 class RecordError(Exception):
@@ -18,33 +17,11 @@ class RecordError(Exception):
     """
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that, killed at any moment, there is the old one or the new one, and never a part.
-
-    Example:
-        >>> path = Path(tempfile.mkdtemp()) / "note"
-        >>> write_atomically(path, b"whole")
-        >>> path.read_bytes(), len(list(path.parent.iterdir()))
-        (b'whole', 1)
-    """
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
 def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 -- whatever JSON can hold
     """Write a value as readable JSON, atomically; a NaN or an infinity is an error, since JSON has none.
 
     Example:
+        >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "result.json"
         >>> write_json(path, {"error": 1.7})
         >>> read_json(path)
