@@ -51,7 +51,7 @@ class _NoisyWeights(torch.autograd.Function):
         if threshold is not None and native.usable(theta, log_sigma2):
             weight, sigma2, _ = native.posterior(theta, log_sigma2, largest_alpha(threshold))
         else:
-            sigma2 = log_sigma2.exp()
+            sigma2 = _with_strides_of(theta, log_sigma2.exp())
             weight = _mean_as_used(theta, sigma2, threshold)
         out, noise_over_deviation = sample(x, weight, sigma2, bias, product, noise)
         ctx.save_for_backward(x, theta, sigma2, noise_over_deviation)
@@ -119,7 +119,12 @@ def _mean_as_used(theta: Tensor, sigma2: Tensor, threshold: float | None) -> Ten
         return theta
     if native.usable(theta, sigma2):
         return native.masked_mean(theta, sigma2, largest_alpha(threshold))
-    return keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta)
+    return _with_strides_of(theta, keep_factor(theta, sigma2, threshold).to(theta.dtype).mul_(theta))
+
+
+def _with_strides_of(theta: Tensor, value: Tensor) -> Tensor:
+    """The value as ``theta`` lies in memory: where there is one channel, torch picks strides, and its way by them."""
+    return value if value.stride() == theta.stride() else torch.empty_like(theta, dtype=value.dtype).copy_(value)
 
 
 def _ordered_as(theta: Tensor, gradient: Tensor) -> Tensor:
