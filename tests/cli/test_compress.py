@@ -5,6 +5,8 @@ import json
 import pytest
 from safetensors import safe_open
 
+from vbdrop.exporting import FORMATS, ExportError, Format
+
 
 @pytest.fixture
 def trained(vbdrop, tiny, tmp_path):
@@ -54,3 +56,45 @@ def test_mistakes(vbdrop, trained, tmp_path):
     assert "was made without keeping them" in vbdrop("compress", folder).err
     (folder / "result.json").unlink()
     assert "has not ended" in vbdrop("compress", folder).err
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "said"),
+    [
+        ("--export", "b.xyz", "`path` must end in one of .onnx, .pt2, .c; got "),
+        ("--export", "nowhere/b.c", "no folder "),
+        ("--save", "nowhere/b.safetensors", "no folder "),
+        ("--save", "folder", "is a folder"),
+        ("--export", "folder.c", "is a folder"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused_before_any_work(vbdrop, tmp_path, option, name, said):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.c").mkdir()
+    before = sorted(tmp_path.iterdir())
+    # there is no such run: were it read first, that would be the mistake
+    others = ("--save", tmp_path / "a") if option == "--export" else ("--export", tmp_path / "a.pt2")
+    result = vbdrop("compress", tmp_path / "no-run", *others, option, tmp_path / name)
+    assert result.code == 2
+    assert f"{option}: " in result.err
+    assert said in result.err
+    assert str(tmp_path / name if said != "no folder " else tmp_path / "nowhere") in result.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_package_that_is_not_installed_is_told_before_any_work(vbdrop, tmp_path, monkeypatch):
+    monkeypatch.setattr("vbdrop.exporting.onnx.find_spec", lambda name: None)
+    result = vbdrop("compress", tmp_path / "no-run", "--save", tmp_path / "a", "--export", tmp_path / "b.onnx")
+    assert (result.code, "pip install" in result.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_saved_of_a_network_that_cannot_be_exported(vbdrop, trained, tmp_path, monkeypatch):
+    def refuse(model, path, inputs):
+        raise ExportError("no such operation")
+
+    folder = trained("plain")
+    monkeypatch.setitem(FORMATS, ".c", Format(refuse, lambda path: None, "a format that refuses"))
+    result = vbdrop("compress", folder, "--save", tmp_path / "a", "--export", tmp_path / "b.c")
+    assert (result.code, "no such operation" in result.err) == (1, True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]

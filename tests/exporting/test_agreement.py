@@ -21,7 +21,10 @@ def test_the_difference_is_the_largest_of_all_batches():
     assert verify(model, shifted_by(model, 1e-6), INPUTS, PATH) == pytest.approx(1e-6, rel=0.2)
 
 
-@pytest.mark.parametrize(("dtype", "allowed"), [(torch.float64, 1e-9), (torch.float32, 1e-4), (torch.float16, 2e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "allowed"),
+    [(torch.float64, 1e-9), (torch.float32, 1e-4), (torch.float16, 2e-2), (torch.bfloat16, 8e-2)],
+)
 def test_the_tolerance_follows_the_precision_and_the_largest_output(dtype, allowed):
     class Large(nn.Module):
         def forward(self, x):
@@ -97,3 +100,24 @@ def test_samples_are_repeated_or_left_out():
     (value,) = resized((torch.arange(3),), 7)
     assert value.tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert resized((torch.arange(3),), 2)[0].tolist() == [0, 1]
+
+
+def test_what_cannot_be_run_is_an_error_that_says_why():
+    def run(inputs):
+        raise RuntimeError("\n  no half precision here\nat some line")
+
+    with pytest.raises(ExportError, match=r"^net\.onnx cannot be run, and was not written: no half precision here$"):
+        verify(nn.Linear(4, 3), run, INPUTS, PATH)
+
+
+def test_a_model_that_cannot_take_the_batch_is_an_error_that_says_why():
+    class Single(nn.Module):
+        def forward(self, x):
+            if len(x) > 1:
+                raise ValueError("one at a time")
+            return x
+
+    with pytest.raises(
+        ExportError, match=r"^the model cannot be compared with net\.onnx, which was not written: one at a time$"
+    ):
+        verify(Single(), lambda inputs: list(inputs), INPUTS, PATH)

@@ -6,6 +6,7 @@ from torch import nn
 
 from vbdrop.exporting.c import run_c, write_c
 from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.exporting import export
 from vbdrop.models import build
 
 
@@ -77,6 +78,26 @@ def test_the_names_come_from_the_file_and_the_sizes_stand_in_the_header(tmp_path
     assert '#include "tiny-net.h"' in source.read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("modèle.c", "mod_e8le.h"),
+        ('we"ird.c', "we_22ird.h"),
+        ("a\\b'?.c", "a_5cb_27_3f.h"),
+        ("tab\t.c", "tab_9.h"),
+        ("my net (2).c", "my net (2).h"),
+        ("v1.2.c", "v1.2.h"),
+    ],
+)
+def test_a_file_of_any_name_includes_the_header_that_is_written(tmp_path, compiler, name, header):
+    model, batch = nn.Linear(2, 1), torch.randn(3, 2)
+    exported = export(model, tmp_path / name, batch)
+    assert exported.verified
+    assert [path.name for path in exported.paths] == [name, header]
+    assert sorted(tmp_path.iterdir()) == sorted(exported.paths)
+    assert f'#include "{header}"\n'.encode("ascii") in exported.path.read_bytes()
+
+
 def test_nothing_is_allocated_and_no_other_header_is_used(tmp_path):
     model = build("lenet-5").eval()
     source, header = write_c(model, tmp_path / "net.c", (torch.zeros(1, 1, 28, 28),))
@@ -92,7 +113,21 @@ def test_several_inputs_are_refused():
         write_c(nn.Bilinear(2, 2, 2), None, (torch.zeros(1, 2), torch.zeros(1, 2)))
 
 
+def test_complex_numbers_are_refused(tmp_path):
+    with pytest.raises(ExportError, match=r"real numbers; the input is torch\.complex64"):
+        write_c(nn.Identity(), tmp_path / "net.c", (torch.zeros(1, 2, dtype=torch.complex64),))
+
+
 def test_without_a_compiler_it_cannot_be_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     assert run_c(tmp_path / "net.c") is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_any_precision_is_written_as_single(tmp_path, compiler, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).to(dtype)
+    exported = export(model, tmp_path / "net.c", torch.randn(2, 4, dtype=dtype))
+    assert exported.verified
+    assert 0 < exported.difference < 2e-2

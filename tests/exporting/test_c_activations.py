@@ -83,3 +83,44 @@ def test_a_literal_is_the_same_float_again(value):
     assert text[-1] == "f"
     assert "." in text or "e" in text
     assert np.float32(float(Fraction(text[:-1]))) == np.float32(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.inf, "INFINITY"), (-math.inf, "-INFINITY"), (math.nan, "NAN"), (np.float64(1e39), "INFINITY")],
+)
+def test_what_is_not_finite_has_its_name_in_math_h(value, text):
+    assert literal(value) == text
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (-math.inf, 1.0),
+        (0.0, math.inf),
+        (math.inf, None),
+        (None, -math.inf),
+        (math.nan, 1.0),
+        (0.0, math.nan),
+        (2.0, 1.0),
+    ],
+    ids=str,
+)
+def test_a_clamp_to_any_bounds_gives_what_torch_gives(as_c, bounds):
+    class Clamp(nn.Module):
+        def forward(self, x):
+            return x.clamp(*bounds)
+
+    x = torch.tensor([[-2.0, 0.5, 3.0, math.inf, math.nan]])
+    torch.testing.assert_close(as_c(Clamp(), x), x.clamp(*bounds), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_table_with_values_that_are_not_finite_compiles(as_c):
+    values = torch.tensor([[math.inf, -math.inf, math.nan, 0.5]])
+
+    class Joined(nn.Module):
+        def forward(self, x):
+            return torch.cat([x, values.expand(x.shape[0], 4)], 1)
+
+    expected = torch.tensor([[1.0, math.inf, -math.inf, math.nan, 0.5]])
+    torch.testing.assert_close(as_c(Joined(), torch.ones(1, 1)), expected, rtol=0, atol=0, equal_nan=True)

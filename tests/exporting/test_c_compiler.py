@@ -1,10 +1,12 @@
+import os
 import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vbdrop.exporting.c_compiler import FAST, STRICT, compile_network, find_compiler, identifier
+from vbdrop.exporting.c_compiler import FAST, STRICT, compile_network, find_compiler, header_of, identifier
 from vbdrop.exporting.errors import ExportError
 
 HEADER = "#define TWICE_INPUT_SIZE 2\n#define TWICE_OUTPUT_SIZE 2\n#include <stddef.h>\n"
@@ -63,3 +65,17 @@ def test_an_identifier_compiles(tmp_path, compiler, name):
         [compiler, "-fsyntax-only", "-xc", "-"], input=f"int {text}_predict;", text=True, check=False
     )
     assert check.returncode == 0
+
+
+def test_files_of_different_names_have_different_headers():
+    names = ["modèle.c", "modéle.c", "mod_le.c", "mod-le.c", 'mod"le.c', "mod?le.c"]
+    headers = {header_of(Path("folder") / name) for name in names}
+    assert len(headers) == len(names)
+    assert {header.parent for header in headers} == {Path("folder")}
+
+
+def test_what_the_compiler_says_of_a_name_that_is_no_text_is_told(tmp_path, compiler):
+    source = tmp_path / os.fsdecode(b"n\xe8t.c")
+    source.write_text("no C\n")
+    with pytest.raises(ExportError, match="does not accept"):
+        compile_network(source, STRICT)

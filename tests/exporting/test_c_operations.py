@@ -30,6 +30,14 @@ def test_parts_are_joined_along_any_axis(difference):
     assert difference(Joined(), torch.randn(1, 2, 3, 4)) < 1e-6
 
 
+def test_an_empty_list_among_the_parts_counts_for_nothing(difference):
+    class Joined(nn.Module):
+        def forward(self, x):
+            return torch.cat([torch.empty(0), x, torch.empty(0), -x], 1)
+
+    assert difference(Joined(), torch.randn(2, 3)) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("forward", "operation"),
     [

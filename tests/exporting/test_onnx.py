@@ -39,6 +39,26 @@ def test_what_onnx_runtime_does_not_have_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_torch_cannot_write_as_onnx_is_named(tmp_path):
+    class Bessel(nn.Module):
+        def forward(self, x):
+            return torch.special.bessel_j0(x)
+
+    with pytest.raises(ExportError, match=r"^torch cannot write the model as ONNX: .*bessel_j0"):
+        export(Bessel(), tmp_path / "net.onnx", torch.randn(2, 4))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_onnx_runtime_finds_out_only_when_it_runs_is_named(tmp_path):
+    class Added(nn.Module):
+        def forward(self, x):
+            return x.index_add(1, torch.tensor([0, 2]), x[:, :2])
+
+    with pytest.raises(ExportError, match=r"net\.onnx cannot be run, and was not written: .*ScatterND"):
+        export(Added(), tmp_path / "net.onnx", torch.randn(2, 4).half())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_is_verified_and_lies_in_one_file(written):
     _, exported = written
     assert exported.verified

@@ -1,5 +1,6 @@
 """``vbdrop compress``: a smaller network from a trained one."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from vbdrop.cli.options import AsJson, DataDir
 from vbdrop.cli.smaller import exported, measured, smaller
 from vbdrop.compression import Compressed
 from vbdrop.experiments import Record
+from vbdrop.exporting.exporting import check_format, check_place
 
 app = verb()
 
@@ -51,13 +53,14 @@ def compress(
 
     What comes back is a plain torch network with the same outputs. Its error is measured, before and after.
     """
+    check_files(save, export or [])
     record = Record(run)
     config = record.config
     small = smaller(record, threshold, data_dir)
     errors = (record.result["error"], small.error)
     with usage():
+        exports = exported(small, export or [])  # first, since a network may have what a format has not
         files = [] if save is None else [f"{save}, {small.network.save(save):,} bytes"]
-        exports = exported(small, export or [])
     files += [str(file) for file in exports.written]
     found = measured(record, small, exports, data_dir=data_dir) if measure else None
     if as_json:
@@ -76,6 +79,22 @@ def compress(
     if found is not None:
         console.print(latencies(found))
         console.print(f"Kept with the run. To see it: vbdrop report {run}", style="dim", soft_wrap=True)
+
+
+def check_files(save: Path | None, exports: Sequence[Path]) -> None:
+    """Check that all files can be written here, so that nothing is done by halves.
+
+    Raises:
+        typer.BadParameter: One has an ending that is not known, or lies in a folder that does not exist.
+        ImportError: A package that writes one of them is not installed.
+    """
+    checks = [("--save", check_place, save)] if save is not None else []
+    checks += [("--export", check_format, path) for path in exports]
+    for option, check, path in checks:
+        try:
+            check(path)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def latencies(found: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich table

@@ -7,7 +7,7 @@ from torch import nn
 
 from vbdrop.exporting.agreement import Inputs, Runner
 from vbdrop.exporting.c_calls import Fragment, Places, write_operation
-from vbdrop.exporting.c_compiler import STRICT, compile_network, find_compiler, identifier
+from vbdrop.exporting.c_compiler import STRICT, compile_network, find_compiler, header_of, identifier
 from vbdrop.exporting.c_kernels import kernel_sources
 from vbdrop.exporting.c_memory import Layout, place
 from vbdrop.exporting.c_program import Program
@@ -18,18 +18,21 @@ from vbdrop.exporting.errors import ExportError
 def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
     """Write `model`, in eval mode, as C to `path` and a header beside it.
 
-    The functions are named after the file: `net.c` has `net_predict` and `net_predict_batch`. Weights are `static
-    const`; those of a layer with many zeros are stored with their positions. Batch-norm is folded into the product
-    before it. Scratch memory is one static array, so a network is not to be called from two threads at once.
+    The functions are named after the file: `net.c` has `net_predict` and `net_predict_batch`. The header is the one of
+    `header_of`, and all text is ASCII, whatever the name of the file is. Weights are `static const`; those of a layer
+    with many zeros are stored with their positions. Batch-norm is folded into the product before it. Scratch memory is
+    one static array, so a network is not to be called from two threads at once.
 
     Raises:
         ExportError: The model has an operation that cannot be written; the message names it.
     """
     if len(inputs) != 1:
         raise ExportError(f"the C writer writes models with one input; this one has {len(inputs)}.")
+    if inputs[0].is_complex():
+        raise ExportError(f"the C writer writes models of real numbers; the input is {inputs[0].dtype}.")
     name = identifier(path)
     program = read_program(model, inputs[0])
-    header = path.with_suffix(".h")
+    header = header_of(path)
     path.write_text(_source(program, place(program), name, header.name), encoding="ascii")
     header.write_text(_header(program, name), encoding="ascii")
     return path, header
@@ -40,7 +43,7 @@ def run_c(path: Path) -> Runner | None:
     if find_compiler() is None:
         return None
     network = compile_network(path, STRICT)
-    return lambda inputs: [torch.from_numpy(network(inputs[0].numpy()))]
+    return lambda inputs: [torch.from_numpy(network(inputs[0].float().numpy()))]
 
 
 def _header(program: Program, name: str) -> str:

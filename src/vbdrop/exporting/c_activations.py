@@ -8,18 +8,29 @@ import numpy as np
 
 Arguments = dict[str, Any]
 
+NOT_FINITE = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}
+"""What numpy prints -> the macro of math.h."""
+
 
 def literal(value: float) -> str:
     """`value` as a C constant of type float, with as few digits as give the same float again.
 
+    What is too large for a float is infinite, as it is for torch.
+
     Example:
-        >>> literal(0.1), literal(1.0), literal(-1e-30)
-        ('0.1f', '1.0f', '-1e-30f')
+        >>> literal(0.1), literal(1.0), literal(-1e-30), literal(-math.inf)
+        ('0.1f', '1.0f', '-1e-30f', '-INFINITY')
     """
-    return f"{np.float32(value)!s}f"
+    with np.errstate(over="ignore"):
+        text = str(np.float32(value))
+    return NOT_FINITE.get(text) or f"{text}f"
 
 
 def _clamp(low: float | None, high: float | None) -> str:
+    if any(bound is not None and np.isnan(np.float32(bound)) for bound in (low, high)):
+        return "v + NAN"
+    if low is not None and high is not None:
+        low = min(low, high)  # where they cross, everything is the upper one
     expression = "v"
     if high is not None:
         expression = f"(v > {literal(high)} ? {literal(high)} : v)"

@@ -70,7 +70,7 @@ def compile_network(source: Path, options: Sequence[str]) -> CompiledNetwork:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / f"{name}.so"
         command = [compiler, *options, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
-        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+        outcome = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if outcome.returncode != 0:
             raise ExportError(f"{compiler} does not accept {source.name}:\n{outcome.stderr.strip()}")
         sizes = (_macro(source, f"{name.upper()}_{which}_SIZE") for which in ("INPUT", "OUTPUT"))
@@ -78,9 +78,10 @@ def compile_network(source: Path, options: Sequence[str]) -> CompiledNetwork:
 
 
 def _macro(source: Path, name: str) -> int:
-    found = re.search(rf"#define {name} (\d+)", source.with_suffix(".h").read_text())
+    header = header_of(source)
+    found = re.search(rf"#define {name} (\d+)", header.read_text(encoding="ascii"))
     if found is None:
-        raise ExportError(f"{source.with_suffix('.h').name} does not define {name}.")
+        raise ExportError(f"{header.name} does not define {name}.")
     return int(found[1])
 
 
@@ -93,3 +94,18 @@ def identifier(path: Path) -> str:
     """
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in path.stem)
     return name if name[0].isalpha() else f"net_{name}"
+
+
+def header_of(source: Path) -> Path:
+    """The header beside a source; a letter that an `#include` cannot name everywhere becomes its number, in hex.
+
+    Example:
+        >>> header_of(Path("models/lenet-5.c")).name, header_of(Path("modèle.c")).name
+        ('lenet-5.h', 'mod_e8le.h')
+    """
+    name = "".join(letter if _can_be_included(letter) else f"_{ord(letter):x}" for letter in source.stem)
+    return source.with_name(f"{name}.h")
+
+
+def _can_be_included(letter: str) -> bool:
+    return letter.isascii() and letter.isprintable() and letter not in "\"'\\?"

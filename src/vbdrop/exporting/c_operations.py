@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from vbdrop.exporting.c_activations import ACTIVATIONS
 from vbdrop.exporting.c_arithmetic import read_arithmetic, read_index_add
 from vbdrop.exporting.c_builder import Builder, Call, Variable
@@ -38,11 +40,17 @@ def _read_join(builder: Builder, call: Call) -> Variable:
     axis = call.arguments["dim"] % (len(call.shape) + 1)
     if axis == 0:
         raise call.unsupported("along the batch")
-    parts = [builder.variable(f"{call.node}_part{i}", part) for i, part in enumerate(call.arguments["tensors"])]
+    terms = [term for term in call.arguments["tensors"] if not _is_empty_list(term)]
+    parts = [builder.variable(f"{call.node}_part{i}", term) for i, term in enumerate(terms)]
     target = builder.result(call.shape)
     count = math.prod(call.shape[: axis - 1])
     builder.operations.append(Join(call.node, tuple(part.buffer for part in parts), target.buffer, count))
     return target
+
+
+def _is_empty_list(term: Variable | Tensor) -> bool:
+    """Whether this is a constant that torch passes over in a concatenation: of one axis, with nothing in it."""
+    return isinstance(term, Tensor) and term.shape == (0,)
 
 
 OPERATIONS: dict[str, Callable[[Builder, Call], Any]] = {

@@ -58,7 +58,8 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         The files, their size, and the largest difference from the model; print it.
 
     Raises:
-        ValueError: The ending is not that of a format, or there are no example inputs.
+        ValueError: The ending is not that of a format, its folder does not exist, or there are no example inputs.
+        ImportError: The format needs a package that is not installed.
         ExportError: The model cannot be written in this format (the message names the operation), or the file does not
             agree with it.
 
@@ -71,10 +72,7 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         ('net.pt2', True)
     """
     path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ValueError(f"`path` must end in one of {', '.join(FORMATS)}; got {str(path)!r}.")
-    if not path.parent.is_dir():
-        raise ValueError(f"`path` must lie in a folder that exists; got {str(path)!r}.")
+    check_format(path)
     model, inputs = plain_copy(small, example_inputs)
     writer = FORMATS[path.suffix]
     # The same file system, so that the files appear whole or not at all.
@@ -85,6 +83,31 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         size = sum(file.stat().st_size for file in written)
         paths = tuple(file.replace(path.parent / file.name) for file in reversed(written))[::-1]
     return Exported(paths, size, run is not None, difference, "" if run is not None else writer.without)
+
+
+def check_format(path: Path) -> None:
+    """Check, before any work is done, that a file of this name can be exported here.
+
+    Raises:
+        ValueError: The ending is not that of a format, or there cannot be a file at this place.
+        ImportError: The format needs a package that is not installed.
+    """
+    if path.suffix not in FORMATS:
+        raise ValueError(f"`path` must end in one of {', '.join(FORMATS)}; got {str(path)!r}.")
+    check_place(path)
+    FORMATS[path.suffix].require()
+
+
+def check_place(path: Path) -> None:
+    """Check that there can be a file at this place.
+
+    Raises:
+        ValueError: Its folder does not exist, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"`path` must lie in a folder that exists; there is no folder {str(path.parent)!r}.")
+    if path.is_dir():
+        raise ValueError(f"`path` must be a file; {str(path)!r} is a folder.")
 
 
 def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:

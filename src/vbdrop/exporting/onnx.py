@@ -12,7 +12,6 @@ from vbdrop.exporting.agreement import Inputs, Runner
 from vbdrop.exporting.errors import ExportError
 from vbdrop.exporting.onnx_selection import widen_selections_
 from vbdrop.exporting.program import batch_shapes, trace_program, tracing
-from vbdrop.exporting.quiet import quiet_torch
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
@@ -28,13 +27,16 @@ def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]
     """Write `model` to `path`, with torch's exporter."""
     require_packages()
     program = trace_program(model, inputs)
-    with quiet_torch():
-        exported = torch.onnx.export(
-            program,
-            dynamo=True,
-            dynamic_shapes=batch_shapes(model, inputs),  # for the name of the axis
-            verbose=False,
-        )
+    with tracing("torch cannot write the model as ONNX"):
+        try:
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                dynamic_shapes=batch_shapes(model, inputs),  # for the name of the axis
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise RuntimeError(str(_origin(error))) from error  # only there the operation is named
     if exported is None:
         raise ExportError("torch.onnx.export gave no program.")
     proto = exported.model_proto
@@ -42,6 +44,11 @@ def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]
     _forget_origin_(proto)
     path.write_bytes(proto.SerializeToString())
     return (path,)
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The error that led to this one."""
+    return error if error.__cause__ is None else _origin(error.__cause__)
 
 
 def _forget_origin_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message

@@ -12,7 +12,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from vbdrop.exporting.agreement import BATCH, Inputs, Runner, outputs_of, resized
-from vbdrop.exporting.errors import ExportError
+from vbdrop.exporting.errors import telling
 from vbdrop.exporting.quiet import quiet_torch
 
 
@@ -37,12 +37,8 @@ def tracing(failure: str) -> Iterator[None]:
         ...
         vbdrop.exporting.errors.ExportError: torch.export cannot trace the model: an operation is missing
     """
-    try:
-        with quiet_torch(), torch.no_grad():
-            yield
-    except Exception as error:  # torch.export raises whatever the model's own code raises
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ExportError(f"{failure}: {reason}") from error
+    with telling(failure), quiet_torch(), torch.no_grad():
+        yield
 
 
 def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:

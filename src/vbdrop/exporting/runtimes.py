@@ -57,7 +57,7 @@ def in_c(path: Path) -> Runtime:
     network = compile_network(path, FAST)
 
     def make(samples: list[Inputs]) -> Case:
-        arrays = [np.ascontiguousarray(sample[0].numpy(), dtype=np.float32) for sample in samples]
+        arrays = [np.ascontiguousarray(sample[0].float().numpy()) for sample in samples]
         count = len(arrays[0])
         output = np.empty((count, network.output_size), dtype=np.float32)
         # The addresses stand beside the arrays, which have to live as long as they.

@@ -8,7 +8,7 @@ from torch import nn
 
 from vbdrop.exporting.agreement import Inputs, Runner
 from vbdrop.exporting.c import run_c, write_c
-from vbdrop.exporting.onnx import run_onnx, write_onnx
+from vbdrop.exporting.onnx import require_packages, run_onnx, write_onnx
 from vbdrop.exporting.program import run_program, write_program
 
 
@@ -21,16 +21,18 @@ class Format:
         run: The written file as a function, or None where this machine cannot run it.
         summary: What it is, in a line.
         without: What is missing where it cannot be run.
+        require: Raises an ImportError with the line to install, where a package is missing.
     """
 
     write: Callable[[nn.Module, Path, Inputs], tuple[Path, ...]]
     run: Callable[[Path], Runner | None]
     summary: str
     without: str = ""
+    require: Callable[[], None] = lambda: None
 
 
 FORMATS: dict[str, Format] = {
-    ".onnx": Format(write_onnx, run_onnx, "ONNX, for ONNX Runtime and others"),
+    ".onnx": Format(write_onnx, run_onnx, "ONNX, for ONNX Runtime and others", require=require_packages),
     ".pt2": Format(write_program, run_program, "a program of torch.export"),
     ".c": Format(write_c, run_c, "C99, a source and a header", without="there is no C compiler on the PATH"),
 }

@@ -100,6 +100,19 @@ def test_a_concatenation_has_the_channels_of_its_terms():
     assert widths(removed(model, X).model) == (5, 5, 10)
 
 
+def test_an_empty_list_in_a_concatenation_counts_for_nothing():
+    joins = [lambda a, b: torch.cat([torch.empty(0), a, b], 1), lambda a, b: torch.cat([a, b, torch.empty(0)], 1)]
+    for join in joins:
+        assert widths(removed(Joined(join, 20), X).model) == (5, 5, 10)
+
+
+def test_an_empty_list_along_another_axis_counts_for_nothing():
+    model = Joined(lambda a, b: torch.cat([torch.empty(0), a[:, None], b[:, None]], 1).mean(1))
+    with torch.no_grad():
+        model.a.bias[1] = model.b.bias[1]
+    assert widths(removed(model, X).model) == (9, 9, 9)
+
+
 @torch.no_grad()
 def test_a_concatenation_along_another_axis_ties_its_terms():
     model = Joined(lambda a, b: torch.cat([a[:, None], b[:, None]], 1).mean(1))

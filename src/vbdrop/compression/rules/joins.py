@@ -40,7 +40,8 @@ def combine(flow: Flow, node: fx.Node) -> Channels | None:
 def concatenate(flow: Flow, node: fx.Node) -> Channels | None:
     """Channels one after the other or, along another axis, tied to each other."""
     call = arguments_of(node)
-    dim, terms = call["dim"] % len(size_of(node)), call["tensors"]
+    dim = call["dim"] % len(size_of(node))
+    terms = [term for term in call["tensors"] if size_of(term) != (0,)]  # torch passes over such terms of any axis
     parts = [flow.channels(term) for term in terms]
     present = [part for part in parts if part is not None]
     if present and all(part.axis == dim for part in present):
