@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.compression.agreement import disagreement
+from vbdrop.compression.agreement import checks, disagreement
 
 
 class Gives(nn.Module):
@@ -10,8 +10,8 @@ class Gives(nn.Module):
         super().__init__()
         self.value = value
 
-    def forward(self, x):
-        return self.value(x)
+    def forward(self, *args, **kwargs):
+        return self.value(*args, **kwargs)
 
 
 X = torch.tensor([1.0, 2.0])
@@ -46,8 +46,78 @@ def test_outputs_that_are_not_finite_have_to_be_the_same():
     assert disagreement(model, Gives(lambda x: torch.stack([x[0], x[0], x[1]])), (X,), {}) is not None
 
 
+def test_outputs_may_be_parameters():
+    layer = nn.Linear(2, 2)
+    assert disagreement(Gives(lambda x: layer.weight), Gives(lambda x: 2 * layer.weight), (X,), {}) is not None
+
+
 def test_outputs_that_are_no_floats():
     model = Gives(lambda x: (x.long(), "word"))
     assert disagreement(model, model, (X,), {}) is None
     assert "whole numbers" in disagreement(model, Gives(lambda x: (x.long() + 1, "word")), (X,), {})
     assert "word" in disagreement(model, Gives(lambda x: (x.long(), "other")), (X,), {})
+
+
+def test_a_model_is_left_as_it_was():
+    class Counter(nn.Module):
+        seen = 0
+
+        def forward(self, x):
+            self.seen += 1
+            return x * self.seen
+
+    model, other = Counter(), Counter()
+    assert disagreement(model, other, (X,), {}) is None
+    assert all(check.disagreement(other) is None for check in checks(model, (X,), {}))
+    assert (model.seen, other.seen) == (0, 0)
+
+
+def faults(model, other, *args, **kwargs):
+    return [fault for check in checks(Gives(model), args, kwargs) if (fault := check.disagreement(Gives(other)))]
+
+
+def test_zeros_hide_nothing():
+    zeros = torch.zeros(3, 2)
+    found = faults(lambda x: x, lambda x: 2 * x, zeros)
+    assert len(found) == 2
+    assert found[0].endswith("(for noise, 3 in a batch)")
+    assert found[1].endswith("(for noise, 1 in a batch)")
+    assert not zeros.any()
+    assert faults(lambda x, y: x + y, lambda x, y: x + y, zeros, y=zeros) == []
+
+
+def test_other_batches_than_that_of_the_example_are_tried():
+    found = faults(lambda x: x - float(len(x) == 3), lambda x: x, torch.randn(2, 2))
+    assert [fault.rpartition("(")[2] for fault in found] == ["for noise, 3 in a batch)"]
+    found = faults(lambda x: x - float(len(x) == 1), lambda x: x, torch.randn(2, 2))
+    assert [fault.rpartition("(")[2] for fault in found] == ["for noise, 1 in a batch)"]
+    sizes = [len(check.args[0]) for check in checks(Gives(lambda x: x), (torch.randn(2, 2),), {}, sizes=[17])]
+    assert sizes == [2, 2, 1, 3, 17]
+
+
+def test_what_has_no_axis_or_another_one_than_the_batch_keeps_its_size():
+    taken = checks(Gives(lambda x, y, z: x * z), (torch.randn(4, 2), torch.randn(2, 2), torch.tensor(2.0)), {})
+    assert [tuple(len(value) for value in check.args[:2]) for check in taken] == [(4, 2), (4, 2), (1, 2), (3, 2)]
+
+
+def test_whole_numbers_get_no_noise():
+    tokens = torch.tensor([[4, 1], [0, 2]])
+    found = checks(nn.Embedding(5, 3), (tokens,), {})
+    assert [check.args[0].tolist() for check in found] == [
+        [[4, 1], [0, 2]],
+        [[4, 1]],
+        [[4, 1], [0, 2], [4, 1]],
+    ]
+
+
+def test_inputs_that_the_model_does_not_take_are_left_out():
+    assert len(checks(Gives(lambda x: x.view(2, 2)), (torch.zeros(2, 2),), {})) == 2
+    positive = checks(Gives(torch.log), (torch.ones(2, 50),), {})  # a logarithm of noise is no number
+    assert [check.what for check in positive] == ["the example inputs"]
+
+
+def test_the_noise_is_the_same_each_time_and_leaves_the_generator_alone():
+    state = torch.get_rng_state()
+    first, second = ([c.args[0] for c in checks(Gives(lambda x: x), (X[:, None],), {})] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)

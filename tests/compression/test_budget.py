@@ -87,3 +87,19 @@ def test_without_a_trace_the_masked_weights_count(model):
     counts = counts_at(model, 0.0, None)
     assert counts.weights == 900
     assert counts.nonzeros == pytest.approx(450, abs=60)
+
+
+@torch.no_grad()
+def test_what_needs_a_new_forward_does_not_count_where_there_is_none():
+    class Asking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(20, 3)
+
+        def forward(self, x):
+            return self.fc(x) if x.shape[0] > 16 else -self.fc(x)
+
+    model = Asking().eval()
+    model.fc.weight[:, :10] = 0
+    traced = trace(model, (X,))
+    assert counts_at(model, None, traced).weights == compress(model, X).summary().after.weights == 60

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.compression.nets import MLP, NETS, difference, mask_units_, randomise_, shapes
 from torch import fx, nn
+from torch.nn.utils import prune
 
 import vbdrop
 from vbdrop.compression import Compressed, compress
@@ -218,3 +219,77 @@ def test_a_plan_rebuilds_the_small_model_in_a_new_process(tmp_path):
     small = compress(model, x)
     torch.save((small.plan.to_json(), small.model.state_dict(), x, small.model(x)), tmp_path / "small.pt")
     subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "small.pt")], check=True)
+
+
+class Counting(nn.Module):
+    """Writes a buffer, replaces another one, and counts for itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(20, 8), nn.Linear(8, 2)
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.seen += 1
+        self.calls += 1
+        return self.fc2(torch.relu(self.fc1(x))) * self.seen
+
+
+@torch.no_grad()
+def test_what_a_forward_writes_has_not_moved_on():
+    model = randomise_(Counting())
+    model.fc1.weight[:4] = 0
+    small = compress(model, X).model
+    assert shapes(small)["fc1.weight"] == (4, 20)
+    assert (small.seen, small.calls) == (0, 0)
+    assert difference(model, small, X) < 1e-5
+
+
+class Options(nn.Module):
+    """Takes something that is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(20, 3)
+
+    def forward(self, x, double=False, *, scale=None):
+        y = self.fc(x)
+        y = y if scale is None else y * scale
+        return 2 * y if double else y
+
+
+@torch.no_grad()
+def test_what_is_no_tensor_may_have_another_value_later():
+    model = randomise_(Options())
+    model.fc.weight[:, :10] = 0
+    small = compress(model, (X, False))
+    assert type(small.model) is Options
+    assert "`double`" in small.left["forward"]
+    assert difference(model, small.model, X, True) == 0
+    assert difference(model, small.model, X, scale=torch.ones(3, 1)) == 0
+    without = compress(model, X)
+    assert without.model.fc.in_features == 10
+    assert without.left == {}
+
+
+def test_inputs_by_name_only_are_named_where_they_cannot_be_taken_by_position(tmp_path):
+    small = compress(Options(), X, example_kwargs={"scale": torch.ones(3, 1)})
+    message = r"`example_inputs` by position cannot hold `scale`, which `forward` takes by name only"
+    with pytest.raises(ValueError, match=message):
+        _ = small.example_inputs
+    with pytest.raises(ValueError, match=message):
+        vbdrop.export(small, tmp_path / "net.pt2")
+    assert compress(Options(), X, example_kwargs={"scale": None}).example_inputs == (X,)
+    (x, y) = compress(Options(), {"double": False, "x": X}).example_inputs
+    assert x is X
+    assert y is False
+
+
+def test_pruning_that_is_not_permanent_is_named():
+    model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))
+    prune.ln_structured(model[0], "weight", 0.5, 2, 0)
+    with pytest.raises(ValueError, match=r"torch\.nn\.utils\.prune is active on '0'"):
+        compress(model, torch.randn(2, 6))
+    prune.remove(model[0], "weight")
+    assert compress(model, torch.randn(2, 6)).model[0].out_features == 10

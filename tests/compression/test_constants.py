@@ -1,3 +1,4 @@
+import pytest
 import torch
 from tests.compression.nets import conv_norm, randomise_
 from torch import nn
@@ -75,3 +76,50 @@ def test_asserts_and_sizes_need_no_channels():
     flow = propagate(trace(model, (torch.zeros(2, 3),)), model)
     assert flow.left == {}
     assert not any(torch.equal(units, flow.products[0].outputs.units) for units in flow.pinned)
+
+
+class Tied(nn.Module):
+    """A weight in two orientations."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, 6, 3, bias=False)
+
+    def forward(self, x):
+        return nn.functional.conv_transpose2d(torch.relu(self.conv(x)), self.conv.weight)
+
+
+class Grouped(nn.Module):
+    """A weight with and without groups."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, 6, 1, groups=inputs // 3)
+
+    def forward(self, x):
+        return self.conv(x) + nn.functional.conv2d(x[:, :3], self.conv.weight, self.conv.bias)
+
+
+class Borrowed(nn.Module):
+    """A weight in another orientation than that of its own module."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.up, self.last = nn.ConvTranspose2d(6, inputs, 1), nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        return self.last(nn.functional.conv2d(x, self.up.weight))
+
+
+@pytest.mark.parametrize("kind", [Tied, Grouped, Borrowed])
+def test_a_weight_that_is_used_in_two_ways_keeps_all_of_its_channels(kind):
+    model = kind(6).eval()
+    flow = propagate(trace(model, (torch.zeros(2, 6, 5, 5),)), model)
+    (name,) = (name for name, weight in model.named_parameters() if name in flow.frozen and weight.dim() > 1)
+    assert name not in [product.weight for product in flow.products]
+    pinned = {int(unit) for units in flow.pinned for unit in units}
+    convolutions = [
+        node for node in flow.traced.graph.nodes if "conv" in str(node.target) and name in map(flow.name, node.args)
+    ]
+    assert all(set(flow.channels(node).units.tolist()) <= pinned for node in convolutions)
+    assert {"its weight is also used in another way" in flow.left[flow.place(node)] for node in convolutions} == {True}

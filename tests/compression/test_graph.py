@@ -84,3 +84,37 @@ def test_what_cannot_be_traced_is_said():
 
     with pytest.raises(TraceError, match=r"torch.export cannot trace the model: .*data-dependent"):
         trace(Branching().eval(), (torch.zeros(3, 2),))
+
+
+class Asking(nn.Module):
+    """Does something else for some batches."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.question = question
+
+    def forward(self, x):
+        return x - 1 if self.question(x) else x
+
+
+@pytest.mark.parametrize(
+    ("question", "guards"),
+    [
+        (lambda x: x.shape[0] > 16, {"batch <= 16": 17}),
+        (lambda x: x.shape[0] > 2, {"batch > 2": 1}),
+        (lambda x: x.shape[0] == 5, {"Ne(batch, 5)": 5}),
+        (lambda x: x.shape[0] % 2, {"Eq(Mod(batch, 2), 0)": 1}),
+        (lambda x: x.shape[1] > 2, {}),
+        (lambda x: x.view(-1, 1).relu().view(x.shape[0], -1) is None, {}),
+    ],
+)
+def test_what_a_forward_asks_about_its_batch_is_known(question, guards):
+    assert trace(Asking(question), (torch.zeros(4, 2),)).guards == guards
+
+
+def test_inputs_of_one_batch_are_no_question():
+    class Two(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    assert trace(Two(), (torch.zeros(4, 2), torch.zeros(4, 2))).guards == {}

@@ -18,6 +18,7 @@ from tests.compression.nets import (
     weights_of,
 )
 from torch import fx, nn
+from torch.nn.functional import relu
 
 from vbdrop.compression.graph import trace
 from vbdrop.compression.removal import remove
@@ -142,3 +143,107 @@ def test_a_model_that_draws_random_numbers_is_left_as_it_is():
     assert shapes(small) == shapes(model)
     assert plan.keep == {}
     assert "cannot be made smaller" in left["model"]
+
+
+class Summed(nn.Module):
+    """A sum of which a term loses channels, for which a new forward is needed."""
+
+    def __init__(self, name: str = "middle"):
+        super().__init__()
+        self.name = name
+        self.parts = nn.ModuleDict({"first": nn.Linear(4, 20, bias=False), name: nn.Linear(20, 20)})
+        self.last = nn.Linear(20, 2)
+
+    def forward(self, x):
+        hidden = torch.sigmoid(self.parts["first"](x))
+        return self.last(hidden + torch.sigmoid(self.parts[self.name](hidden)))
+
+
+@torch.no_grad()
+def summed(kind=Summed, *args) -> Summed:
+    torch.manual_seed(0)
+    model = randomise_(kind(*args))
+    model.parts["first"].weight[:10] = 0
+    model.parts[model.name].weight[5:15] = 0
+    model.parts[model.name].weight[:, 3:18] = 0
+    return model
+
+
+def test_a_sum_gets_a_new_forward():  # so that the tests below are about what they say
+    assert isinstance(removed(summed(), torch.zeros(4, 4).double()).model, fx.GraphModule)
+
+
+@pytest.mark.parametrize("name", ["fc-1", "λ", "a b"])
+def test_a_program_that_cannot_be_built_is_one_that_does_not_hold(name):
+    small, plan, left = removed(summed(Summed, name), torch.randn(4, 4).double())
+    assert isinstance(small, fx.GraphModule) or "it cannot be replaced" in left["forward"]
+    assert (plan.program is None) == (type(small) is Summed)
+
+
+class Alone(Summed):
+    """With a branch that a trace does not see."""
+
+    def forward(self, x):
+        return super().forward(x) - (1 if x.shape[0] == 1 else 0)
+
+
+class Many(Summed):
+    """With a branch that removes the wrong units if they are those of the other branch."""
+
+    def forward(self, x):
+        hidden = torch.sigmoid(self.parts["first"](x))
+        if x.shape[0] > 16:
+            hidden = 2 * hidden
+        return self.last(hidden)
+
+
+def test_a_batch_of_one_that_takes_another_way_keeps_the_forward():
+    small, plan, left = removed(summed(Alone), torch.randn(4, 4).double())
+    assert type(small) is Alone
+    assert plan.program is None
+    assert left["forward"].startswith("it cannot be replaced, since then its output differs by 1,")
+    assert left["forward"].endswith("(for noise, 1 in a batch)")
+
+
+def test_the_other_side_of_a_branch_is_tried_too():
+    model = summed(Many).double()
+    x = torch.randn(4, 4).double()
+    small, _, left = remove(model, trace(model, (x,)), (x,), {})
+    assert left["model"].endswith("(for noise, 17 in a batch)")
+    assert difference(model, small, torch.randn(20, 4).double()) == 0
+
+
+class Tied(nn.Module):
+    """An autoencoder whose decoder has the weights of its encoder."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.conv, self.shift = nn.Conv2d(inputs, 6, 3, padding=1, bias=False), nn.Parameter(torch.ones(inputs, 1, 1))
+
+    def forward(self, x):
+        return nn.functional.conv_transpose2d(relu(self.conv(x)), self.conv.weight, padding=1) + self.shift
+
+
+class Grouped(nn.Module):
+    """A weight with groups, and without."""
+
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(inputs, 6, 1, groups=inputs // 3), nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        ungrouped = nn.functional.conv2d(x[:, :3], self.conv.weight, self.conv.bias)
+        return self.last(torch.sigmoid(ungrouped)) + self.last(torch.sigmoid(self.conv(x)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("kind", "inputs"), [(Tied, 6), (Tied, 3), (Grouped, 6)])
+def test_a_weight_that_is_used_in_two_ways_stays_whole(kind, inputs):
+    model = randomise_(kind(inputs))
+    model.conv.weight[:2] = 0
+    x = torch.randn(2, inputs, 8, 8).double()
+    small, _, left = removed(model, torch.zeros_like(x))
+    assert shapes(small)["conv.weight"] == shapes(model)["conv.weight"]
+    assert (small.conv.in_channels, small.conv.groups) == (model.conv.in_channels, model.conv.groups)
+    assert difference(model, small, x) < 1e-10
+    assert any("is also used in another way" in reason for reason in left.values())

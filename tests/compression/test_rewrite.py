@@ -2,6 +2,7 @@ import copy
 import operator
 import pickle
 
+import pytest
 import torch
 from tests.compression.nets import NETS, randomise_, removed
 from torch import fx, nn
@@ -18,11 +19,11 @@ class Structured(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(40, 6), nn.Linear(6, 2)
 
-    def forward(self, pair, *, extra=None, double=False):
+    def forward(self, pair, *, extra=None):
         x = pair["a"] + pair["b"][1]
         hidden = torch.relu(self.first(x)) + extra
         logits = self.last(hidden)
-        return {"logits": 2 * logits if double else logits, "rest": [hidden, None, (x, 3)]}
+        return {"logits": logits, "rest": [hidden, None, (x, 3)]}
 
 
 @torch.no_grad()
@@ -30,10 +31,7 @@ def test_structures_and_names_of_inputs_and_outputs_stay():
     model = randomise_(Structured()).double()
     model.first.weight[:, :20] = 0
     tensors = [torch.randn(3, 40).double() for _ in range(3)]
-    args, kwargs = (
-        ({"a": tensors[0], "b": [tensors[1], tensors[2]]},),
-        {"extra": torch.randn(3, 1).double(), "double": True},
-    )
+    args, kwargs = ({"a": tensors[0], "b": [tensors[1], tensors[2]]},), {"extra": torch.randn(3, 1).double()}
     draft = make_plan(trace(model, args, kwargs), model)
     small = apply(draft.program, copy.deepcopy(model))
     assert isinstance(small, fx.GraphModule)
@@ -97,3 +95,33 @@ def test_a_forward_that_writes_buffers_is_not_replaced():
     draft = make_plan(trace(model, (torch.randn(2, 40),)), model)
     assert draft.program is None
     assert "buffers" in draft.left["forward"]
+
+
+class Asking(nn.Module):
+    """A forward with a branch."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.question, self.first, self.last = question, nn.Linear(40, 6), nn.Linear(6, 2)
+
+    def forward(self, x, options=None):
+        y = self.last(torch.relu(self.first(x)))
+        return 2 * y if self.question(x, options) else y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("question", "inputs", "reason"),
+    [
+        (lambda x, _: x.shape[0] > 16, (), "a batch of 17 takes another way through it, since it asks for batch <= 16"),
+        (lambda _, flag: flag, (False,), "`options` holds False, and a graph would go on with it whatever it gets"),
+        (lambda _, flags: flags["b"], ({"a": torch.zeros(2), "b": None},), "`options` holds None"),
+    ],
+)
+def test_a_forward_that_may_take_another_way_is_not_replaced(question, inputs, reason):
+    model = randomise_(Asking(question))
+    model.first.weight[:, :20] = 0
+    draft = make_plan(trace(model, (torch.randn(2, 40), *inputs)), model)
+    assert draft.program is None
+    assert not draft.keeps_forward
+    assert reason in draft.left["forward"]

@@ -1,6 +1,13 @@
+import pytest
 import torch
 from tests.compression.nets import randomise_, removed
 from torch import fx, nn
+
+from vbdrop.compression.constants import propagate
+from vbdrop.compression.graph import trace
+from vbdrop.compression.liveness import find_live
+from vbdrop.compression.plan import Plan
+from vbdrop.compression.writer import Writer
 
 IMAGES = torch.randn(2, 3, 6, 6).double()
 
@@ -65,3 +72,54 @@ def test_a_new_bias_and_fewer_groups_reach_a_convolution_that_is_no_module_call(
     assert small.get_submodule("2").bias is not None
     (call,) = (node for node in small.graph.nodes if "conv2d" in str(node.target))
     assert call.args[-1] == 3
+
+
+class Lookalikes(nn.Module):
+    """Operations on the tensors of a layer that are not what the layer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 6), nn.Linear(6, 2)
+        self.square = nn.Linear(6, 6, bias=False)
+        self.slope, self.scale = nn.PReLU(6), nn.LayerNorm(6, bias=False)
+        self.groups, self.swapped = nn.GroupNorm(3, 6), nn.LayerNorm(6)
+        self.norm = nn.BatchNorm1d(6, affine=False)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x * self.slope.weight + x * self.scale.weight - self.norm.running_mean
+        x = x + nn.functional.linear(self.square.weight, x[:2]).sum()
+        x = nn.functional.group_norm(x, 2, self.groups.weight, self.groups.bias)
+        return self.last(nn.functional.layer_norm(x, [6], self.swapped.bias, self.swapped.weight))
+
+
+@torch.no_grad()
+def test_an_operation_on_the_tensors_of_a_layer_is_no_call_of_it():
+    model = randomise_(Lookalikes())
+    model.first.weight[:, :4] = 0
+    small = removed(model, torch.randn(3, 8).double()).model
+    assert isinstance(small, fx.GraphModule)
+    assert {node.target for node in small.graph.nodes if node.op == "call_module"} == {"first", "last"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_layer_with_hooks_is_not_called_since_its_hooks_are_in_the_graph(register):
+    model = randomise_(nn.Sequential(nn.Linear(8, 6, bias=False), nn.Linear(6, 2)))
+    model[0].weight[:, :4] = 0
+    getattr(model[0], register)(lambda module, *values: 2 * values[-1] if len(values) > 1 else (2 * values[0][0],))
+    small = removed(model, torch.zeros(3, 8).double()).model
+    assert isinstance(small, fx.GraphModule)
+    assert [node.target for node in small.graph.nodes if node.op == "call_module"] == ["1"]
+    x = torch.randn(3, 8).double()
+    torch.testing.assert_close(small(x), model(x))
+
+
+@torch.no_grad()
+def test_names_of_added_buffers_are_of_letters_digits_and_underscores():
+    model = randomise_(nn.Sequential(nn.Linear(8, 2)))
+    flow = propagate(trace(model, (torch.randn(3, 8),)), model)
+    writer = Writer(find_live(flow), {}, Plan())
+    names = ["a.fc-1_inputs", "a.fc 1_inputs", "λ_inputs", "a_inputs"]
+    nodes = [writer.buffer(name, torch.zeros(1)) for name in names]
+    assert [node.target for node in nodes] == ["a_fc_1_inputs", "a_fc_1_inputs_", "__inputs", "a_inputs"]

@@ -1,6 +1,8 @@
 """Whether two models give the same outputs."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,10 +15,43 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
 COARSE = 5e-2
 """The same for half precision."""
 
+BATCHES = (1, 3)
+"""The sizes of batches that are tried besides that of the example."""
 
-@torch.no_grad()
+
+@dataclass(frozen=True)
+class Check:
+    """What a model gives for some inputs.
+
+    Attributes:
+        what: The inputs, for people.
+        args: Those by position.
+        kwargs: Those by name.
+        expected: The outputs, in order.
+    """
+
+    what: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    expected: list[Any]
+
+    def disagreement(self, other: nn.Module) -> str | None:
+        """How a model that should give the same differs, and for which inputs; None if it does not."""
+        said = self._said(other)
+        return said and f"{said} (for {self.what})"
+
+    def _said(self, other: nn.Module) -> str | None:
+        try:
+            found = outputs_of(other, self.args, self.kwargs)
+        except Exception as error:  # whatever a forward raises that does not hold any more
+            return f"its forward fails: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+        if len(found) != len(self.expected):
+            return f"it has {len(found)} outputs in the place of {len(self.expected)}"
+        return next((said for pair in zip(self.expected, found, strict=True) if (said := _difference(*pair))), None)
+
+
 def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Run two models on the same inputs.
+    """Run copies of two models on the same inputs.
 
     Args:
         model: The reference.
@@ -31,14 +66,67 @@ def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwar
         >>> disagreement(nn.ReLU(), nn.Tanh(), (torch.tensor([1.0, -1.0]),), {})
         'its output differs by 0.762, where the largest is 1'
     """
-    expected = pytree.tree_leaves(model(*args, **kwargs))
-    try:
-        found = pytree.tree_leaves(other(*args, **kwargs))
-    except Exception as error:  # whatever a forward raises that does not hold any more
-        return f"its forward fails: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
-    if len(found) != len(expected):
-        return f"it has {len(found)} outputs in the place of {len(expected)}"
-    return next((said for pair in zip(expected, found, strict=True) if (said := _difference(*pair))), None)
+    return Check("these inputs", args, dict(kwargs), outputs_of(model, args, kwargs))._said(other)
+
+
+def checks(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sizes: Iterable[int] = ()
+) -> list[Check]:
+    """What a model gives for its example inputs, and for noise in batches of several sizes.
+
+    An example of zeros would hide most mistakes, and its own batch those in the others. What the model does not take,
+    or answers with numbers that are not finite, is left out. Whole numbers get no noise.
+
+    Args:
+        model: The reference; it is not changed.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        sizes: More sizes of batches to try.
+
+    Example:
+        >>> [check.what for check in checks(nn.Linear(2, 1), (torch.zeros(4, 2),), {})]
+        ['the example inputs', 'noise, 4 in a batch', 'noise, 1 in a batch', 'noise, 3 in a batch']
+    """
+    found = [Check("the example inputs", args, dict(kwargs), outputs_of(model, args, kwargs))]
+    leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    batch = next((len(leaf) for leaf in leaves if leaf.dim()), 0)
+    noise = "noise, " if any(leaf.is_floating_point() for leaf in leaves) else ""
+    for size in dict.fromkeys((batch, *BATCHES, *sizes)):
+        if batch == 0 or (size == batch and not noise):
+            continue
+        try:
+            more_args, more_kwargs = _varied((args, dict(kwargs)), batch, size)
+            expected = outputs_of(model, more_args, more_kwargs)
+        except Exception:  # whatever a forward raises that does not take such inputs
+            continue
+        if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
+            found.append(Check(f"{noise}{size} in a batch", more_args, more_kwargs, expected))
+    return found
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a copy of a model for copies of inputs, in order: a forward may write into both."""
+    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
+    outputs = pytree.tree_leaves(copy.deepcopy(model)(*args, **kwargs))
+    return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+
+
+@torch.no_grad()
+def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any structure of inputs
+    """Inputs in batches of another size, with noise of their own spread where they are floating-point numbers."""
+    generator = torch.Generator().manual_seed(size)
+
+    def varied(leaf: Tensor) -> Tensor:
+        if leaf.dim() and len(leaf) == batch:
+            leaf = leaf[torch.arange(size, device=leaf.device) % batch]
+        if not leaf.is_floating_point():
+            return leaf
+        spread = float(leaf.double().std(correction=0)) or 1.0
+        noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+        return leaf.detach() + (spread * noise).to(leaf)
+
+    return pytree.tree_map_only(Tensor, varied, inputs)
 
 
 def _difference(expected: object, found: object) -> str | None:

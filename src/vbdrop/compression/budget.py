@@ -85,6 +85,8 @@ def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, 
     if traced is None:
         return summarise(plain, plain.state_dict(), Plan(), {}).after
     draft = make_plan(traced, plain, rewritten=rewrite)
+    if rewrite and draft.program is None and not draft.keeps_forward:
+        draft = make_plan(traced, plain, rewritten=False)
     plan = draft.plan if draft.program is None else draft.program
     return summarise(plain, apply(plan, plain.state_dict()), plan, {}).after
 

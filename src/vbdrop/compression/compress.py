@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils import _pytree as pytree
 
+from vbdrop.compression.agreement import outputs_of
 from vbdrop.compression.budget import Budget, threshold_for
 from vbdrop.compression.graph import Traced, TraceError, trace
 from vbdrop.compression.masking import masked_copy
@@ -30,16 +31,31 @@ class Compressed:
         plan: What was removed, as data; see `vbdrop.compression.apply`.
         left: What keeps its channels although some of them may not matter, and why.
         threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
-        example_inputs: The inputs that it was compared on, by position.
     """
 
     model: nn.Module
     plan: Plan
     left: dict[str, str]
     threshold: float | None
-    example_inputs: tuple[Any, ...]
+    _inputs: inspect.BoundArguments
     _summary: Summary
     _arguments: dict[str, Any] | None
+
+    @property
+    def example_inputs(self) -> tuple[Any, ...]:
+        """The example inputs, by position, as `vbdrop.export` needs them.
+
+        Raises:
+            ValueError: If the forward takes some of them by name only.
+        """
+        defaults = {name: parameter.default for name, parameter in self._inputs.signature.parameters.items()}
+        for name, value in self._inputs.kwargs.items():
+            if name not in defaults or value is not defaults[name]:
+                raise ValueError(
+                    f"`example_inputs` by position cannot hold `{name}`, which `forward` takes by name only; a model "
+                    "that is exported or measured gets all of its inputs by position."
+                )
+        return self._inputs.args
 
     def summary(self) -> Summary:
         """The counts before and after, a layer a row; print it."""
@@ -75,13 +91,13 @@ def compress(
     that are constant or that nothing reads are then removed, exactly: constants go into the biases behind them. The
     small model keeps the class, if its forward still holds, and the names of all modules; otherwise it is a
     `torch.fx.GraphModule` with the same modules under the same names. It was compared with the masked model on the
-    example inputs.
+    example inputs, and on noise in batches of several sizes.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
             size of their first axis, the batch, does not matter later; that of the others (an image's, a sequence's)
-            does if the forward is replaced.
+            does if the forward is replaced. It is not if an input among them is no tensor, such as a flag.
         threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
         example_kwargs: Named inputs besides.
         budget: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is lowered
@@ -98,6 +114,7 @@ def compress(
         ValueError: If the model does not accept the inputs, or no threshold meets the budget.
 
     Example:
+        >>> import torch
         >>> model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
         >>> with torch.no_grad():
         ...     _ = model[0].weight[:4].zero_()
@@ -113,6 +130,7 @@ def compress(
     model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     args, kwargs = _arguments(example_inputs, example_kwargs)
     wanted = Budget.of(budget, max_macs, max_weights)
+    _check_unpruned(model)
     plain = masked_copy(model, threshold)
     _check_inputs(plain, args, kwargs)
     traced, untraceable = _try_trace(plain, args, kwargs)
@@ -124,7 +142,7 @@ def compress(
     else:
         small, plan, left = remove(plain, traced, args, kwargs, rewrite=rewrite)
     summary = summarise(plain, small.state_dict(), plan, left)
-    inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
+    inputs = inspect.signature(model.forward).bind(*args, **kwargs)
     return Compressed(small, plan, left, threshold, inputs, summary, built_with(model))
 
 
@@ -149,11 +167,20 @@ def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return None, f"{error}; its weights are masked and all shapes stay"
 
 
-@torch.no_grad()
+def _check_unpruned(model: nn.Module) -> None:
+    """Refuse what torch's own pruning has not made permanent: such a weight is no parameter, and cannot be copied."""
+    for name, module in model.named_modules():
+        if any(isinstance(hook, prune.BasePruningMethod) for hook in module._forward_pre_hooks.values()):
+            raise ValueError(
+                f"`model` must have its pruning made permanent: torch.nn.utils.prune is active on {name!r}. Call "
+                "torch.nn.utils.prune.remove(module, name) for each pruned parameter first."
+            )
+
+
 def _check_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run the model once, so that inputs that it does not accept are named as what they are."""
     try:
-        model(*args, **kwargs)
+        outputs_of(model, args, kwargs)
     except Exception as error:
         leaves = pytree.tree_leaves((args, kwargs))
         shapes = [f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves if isinstance(leaf, Tensor)]

@@ -1,6 +1,7 @@
 """Forward over the graph: which channels are constants, and which are one unit."""
 
 import operator
+from itertools import groupby
 from typing import Any
 
 from torch import fx, nn
@@ -9,6 +10,7 @@ from torch._ops import OpOverload
 from vbdrop.compression.channels import Channels
 from vbdrop.compression.flow import Facts, Flow
 from vbdrop.compression.graph import Traced, is_tensor
+from vbdrop.compression.layers import owner
 from vbdrop.compression.rules import RULES
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
@@ -45,6 +47,7 @@ def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_
         channels = flow.channels(result)
         if channels is not None:
             flow.pin(channels)
+    _set_aside(flow)
     _freeze(flow)
     return flow
 
@@ -62,6 +65,24 @@ def _facts_of(flow: Flow, node: fx.Node) -> Facts:
         flow.keep(node, f"the operation {node.target} is not known")
         return None
     return rule(flow, node)
+
+
+def _set_aside(flow: Flow) -> None:
+    """Take out the products whose weights are used in two ways: an axis of theirs then runs over other units in each.
+
+    A way is an orientation and a number of groups; that of the module that holds the weight counts, too.
+    """
+    by_weight = groupby(sorted(flow.products, key=lambda p: p.weight), key=lambda p: p.weight)
+    for weight, places in [(weight, list(group)) for weight, group in by_weight]:
+        modules = [flow.model.get_submodule(owner(alias)) for alias in flow.aliases(weight)]
+        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in modules}
+        if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
+            continue
+        for place in places:
+            flow.products.remove(place)
+            flow.keep(place.node, "its weight is also used in another way: transposed, or with other groups")
+            flow.pin(place.inputs)
+            flow.pin(place.outputs)
 
 
 def _freeze(flow: Flow) -> None:

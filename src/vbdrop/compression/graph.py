@@ -1,6 +1,7 @@
 """The traced graph of a model: what `torch.export` gives, tied to the model by parameter names."""
 
 import inspect
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
+
+TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
+"""The sizes of a batch for which it is tried what a forward would ask about them."""
 
 
 class TraceError(ValueError):
@@ -42,6 +46,8 @@ class Traced:
         output: What the forward returns, with graph nodes for its tensors.
         effects: Nodes whose values the forward writes into buffers.
         batch: The number of examples in a batch, as traced.
+        guards: What the forward asked about the size of the batch, such as ``"batch <= 16"``, and was told that it is
+            so -> a size for which it is not: there it may do something else, which the graph does not show.
     """
 
     graph: fx.Graph
@@ -51,6 +57,7 @@ class Traced:
     output: Any
     effects: list[fx.Node]
     batch: int
+    guards: dict[str, int]
 
     @property
     def results(self) -> list[fx.Node]:
@@ -172,7 +179,34 @@ def _read(model: nn.Module, program: ExportedProgram) -> Traced:
         output=pytree.tree_unflatten(returned, out_spec),
         effects=[value for value in effects if isinstance(value, fx.Node)],
         batch=batch,
+        guards=_guards(user_inputs),
     )
+
+
+def _guards(inputs: list[fx.Node]) -> dict[str, int]:
+    """What was asked about the sizes of the inputs, and the first size that would have got another answer.
+
+    That two inputs are of one batch is no such question, nor is it one that a size is a certain number: then it is no
+    batch, or there is none of another size in the graph.
+    """
+    sizes = [size for node in inputs if is_tensor(node) for size in node.meta["val"].shape]
+    environments = [size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)]
+    found = {}
+    for guard in environments[0].guards if environments else ():
+        expression = guard.expr
+        if re.fullmatch(r"Eq\(s\d+, (s\d+|\d+)\)", str(expression)):
+            continue
+        other = next((size for size in TRIED_BATCHES if not _holds(expression, size)), None)
+        if other is not None:
+            found[re.sub(r"\bs\d+\b", "batch", str(expression))] = other
+    return found
+
+
+def _holds(expression: Any, size: int) -> bool:  # noqa: ANN401 -- an expression of sympy
+    try:
+        return bool(expression.subs(dict.fromkeys(expression.free_symbols, size)))
+    except (TypeError, ZeroDivisionError):  # it cannot be said
+        return True
 
 
 def _named_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Input]:

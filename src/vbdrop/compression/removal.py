@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from vbdrop.compression.agreement import disagreement
+from vbdrop.compression.agreement import Check, checks
 from vbdrop.compression.apply import apply
 from vbdrop.compression.graph import Traced
 from vbdrop.compression.memory_format import prefers_channels_last
 from vbdrop.compression.plan import Plan
 from vbdrop.compression.planning import make_plan
+from vbdrop.compression.program import ProgramError
+
+LARGEST_BATCH = 1024
+"""A larger batch than this is not tried."""
 
 
 class Removal(NamedTuple):
@@ -30,6 +34,7 @@ def remove(
 
     The first plan counts whose model gives the same outputs: with the class's own forward if it may still hold (a trace
     does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less removed.
+    It is compared on the example inputs and on noise, also in batches for which the forward may take another way.
 
     Args:
         model: A plain model with exact zeros, in eval mode.
@@ -38,13 +43,26 @@ def remove(
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
     """
+    wanted = checks(model, args, kwargs, [size for size in traced.guards.values() if size <= LARGEST_BATCH])
     said = None
+    reasons: dict[str, str] = {}
     for plan, left in _candidates(traced, model, rewrite):
-        small = apply(plan, copy.deepcopy(model))
-        said = disagreement(model, small, args, kwargs)
-        if said is None:
-            return Removal(small, plan, left)
+        small, said = _trial(plan, model, wanted)
+        if small is not None:
+            return Removal(small, plan, left if plan.program else reasons | left)
+        if plan.program:
+            reasons = {"forward": f"it cannot be replaced, since then {said}"}
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
+
+
+def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module | None, str | None]:
+    """The small model of a plan, or None and why it does not hold."""
+    try:
+        small = apply(plan, copy.deepcopy(model))
+    except ProgramError as error:
+        return None, str(error).rstrip(".")
+    said = next((said for check in wanted if (said := check.disagreement(small))), None)
+    return (small, None) if said is None else (None, said)
 
 
 def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, dict[str, str]]]:

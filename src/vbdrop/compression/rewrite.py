@@ -26,15 +26,21 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> Write
         The written graph, which also says how it differs from the traced one.
 
     Raises:
-        ProgramError: If an input or output has a structure that a graph cannot have.
+        ProgramError: If an input or output has a structure that a graph cannot have, or other inputs may take another
+            way through the forward.
     """
     writer = Writer(liveness, inputs, plan)
     traced = liveness.flow.traced
     if traced.effects:
         raise ProgramError("it changes buffers of the model")
+    for question, size in traced.guards.items():
+        raise ProgramError(f"a batch of {size} takes another way through it, since it asks for {question}")
     for argument in traced.inputs:
-        default = () if _has_nodes(argument.tree) else (argument.tree,)
-        _unpack(writer, writer.graph.create_node("placeholder", argument.name, default), argument.tree)
+        for leaf in pytree.tree_leaves(argument.tree):
+            if not isinstance(leaf, fx.Node):
+                reason = f"`{argument.name}` holds {leaf!r}, and a graph would go on with it whatever it gets"
+                raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
+        _unpack(writer, writer.graph.placeholder(argument.name), argument.tree)
     products = {place.node: place for place in liveness.flow.products}
     scatters = {scatter.node: scatter for scatter in liveness.flow.scatters}
     for node in traced.graph.nodes:

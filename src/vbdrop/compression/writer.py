@@ -1,19 +1,38 @@
 """The graph of the small model while it is being written."""
 
+import re
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
 from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.compression.channels import Channels
 from vbdrop.compression.decide import Columns
 from vbdrop.compression.graph import arguments_of, concrete, is_tensor
-from vbdrop.compression.layers import SHAPES, owner
+from vbdrop.compression.layers import BATCH_NORMS, owner
 from vbdrop.compression.liveness import Liveness
 from vbdrop.compression.plan import Plan
 
-CALLED_AS_MODULES = (*SHAPES, nn.LayerNorm, nn.GroupNorm)
+OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("linear",),
+    nn.Conv1d: ("conv1d",),
+    nn.Conv2d: ("conv2d",),
+    nn.Conv3d: ("conv3d",),
+    nn.ConvTranspose1d: ("conv_transpose1d",),
+    nn.ConvTranspose2d: ("conv_transpose2d",),
+    nn.ConvTranspose3d: ("conv_transpose3d",),
+    **dict.fromkeys(BATCH_NORMS, ("_native_batch_norm_legit_no_training", "_native_batch_norm_legit")),
+    nn.PReLU: ("prelu",),
+    nn.Embedding: ("embedding",),
+    nn.LayerNorm: ("layer_norm",),
+    nn.GroupNorm: ("group_norm",),
+}
+"""The modules that the new graph calls, by exact type -> the operations that their forward can be."""
+
+TENSORS = ("weight", "bias", "running_mean", "running_var")
+"""The tensors of these modules, which their operations call by the same names."""
 
 
 class Writer:
@@ -50,8 +69,8 @@ class Writer:
         return self.values[node]
 
     def buffer(self, name: str, tensor: Tensor) -> fx.Node:
-        """Add a tensor under this name, or one like it if the model has it already."""
-        name = name.replace(".", "_")
+        """Add a tensor under this name, or one like it: letters, digits and underscores, and not in the model yet."""
+        name = re.sub(r"\W", "_", name, flags=re.ASCII)
         while name in self.buffers or hasattr(self.flow.model, name):
             name += "_"
         self.buffers[name] = tensor
@@ -88,17 +107,29 @@ class Writer:
             return None
         (path,) = paths
         module = self.flow.model.get_submodule(path)
-        own = {f"{path}.{name}" if path else name for name, tensor in module.named_parameters(recurse=False)}
-        if not path or type(module) not in CALLED_AS_MODULES or not own <= names or not _same_call(module, node):
+        hooks = (module._forward_hooks, module._forward_pre_hooks)  # what they do was traced, and is in the graph
+        if not path or any(hooks) or not _is_operation_of(module, node):
             return None
-        return path
+        call = arguments_of(node)
+        given = {name: self.flow.name(call[name]) for name in TENSORS if call.get(name) is not None}
+        own = {name: f"{path}.{name}" for name in TENSORS if getattr(module, name, None) is not None}
+        return path if given == own and _same_call(module, node) else None
+
+
+def _is_operation_of(module: nn.Module, node: fx.Node) -> bool:
+    """Whether an operation is of the kind that a module's forward is."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    return node.target.overloadpacket.__name__ in OPERATIONS.get(type(module), ())
 
 
 def _same_call(module: nn.Module, node: fx.Node) -> bool:
     """Whether the module's own settings are those of the traced call."""
     call = arguments_of(node)
     if not isinstance(module, _ConvNd):
-        return all(concrete(call[name]) == getattr(module, name) for name in ("eps",) if name in call)
+        return all(concrete(call[name]) == getattr(module, name) for name in ("eps", "num_groups") if name in call)
+    if call["groups"] != module.groups:
+        return False
     dims = len(module.kernel_size)
     names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
     # a convolution that pads in another way than with zeros does so before its call, which then has no padding
