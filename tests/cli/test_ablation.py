@@ -9,7 +9,7 @@ def test_without_records_it_lists_what_is_asked_and_how_to_run_it(vbdrop, tmp_pa
     assert result.out.startswith("Ablations: ")
     assert all(row.title in result.out for row in ABLATIONS.values())
     assert ABLATIONS["pretrain"].question in result.out
-    assert "  vbdrop ablation --run\n" in result.out
+    assert f"  vbdrop ablation --run --records {tmp_path / 'none'}\n" in result.out
 
 
 def test_a_row_is_run_beside_its_base(vbdrop, tmp_path):

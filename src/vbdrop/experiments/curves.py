@@ -78,7 +78,7 @@ def at_one_size(first: Sequence[Curve], second: Sequence[Curve]) -> AtOneSize | 
         more than `CLOSE`.
 
     Example:
-        >>> at_one_size([((100.0, 1.0), (121.0, 3.0))], [((110.0, 1.5), (1000.0, 4.0))])
+        >>> at_one_size([((100.0, 1.0), (110.0, 2.0))], [((110.0, 1.5), (1000.0, 4.0))])
         AtOneSize(ratio=110.0, first=2.0, second=1.5)
     """
     if not first or not second or not all((*first, *second)):
