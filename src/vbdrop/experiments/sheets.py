@@ -143,20 +143,21 @@ def missing(table: Table, options: str = "") -> list[str]:
     """
     whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
     if whole and all(cell.ours is None and cell.command is not None for cell in table.cells):
-        return [f"{_commands(table.cells)[0].partition(' --row')[0]}{options}"]
+        return [f"{_command(table.cells).partition(' --row')[0]}{options}"]
     said = []
     for cells in _rows(table):
         lacking = [cell for cell in cells if cell.command is not None]
         if lacking:
-            command = _commands(lacking)[0]
+            command = _command(lacking)
             if len(lacking) > 1:
                 command = command.partition(" --column")[0]
             said.append(f"{command}{options}  # {_left(lacking, named=len(cells) > 1)}")
     return said
 
 
-def _commands(cells: Sequence[TableCell]) -> list[str]:
-    return [cell.command for cell in cells if cell.command is not None]
+def _command(cells: Sequence[TableCell]) -> str:
+    """The command of the first cell that has one."""
+    return next(cell.command for cell in cells if cell.command is not None)
 
 
 def _left(cells: Sequence[TableCell], *, named: bool) -> str:
