@@ -14,7 +14,6 @@ THRESHOLD = 3.0
 @pytest.fixture(autouse=True)
 def _kernels(compiler):
     assert native.library() is not None, "there is a C compiler, so the kernels must build"
-    assert noisy_linear.matrix_product() is not None, "torch shows its matrix product on this platform"
 
 
 def arguments(samples: int, inputs: int, outputs: int, *, need_x: bool, bias: bool) -> list[Tensor | None]:
@@ -40,10 +39,12 @@ def results(function: object, given: list[Tensor | None], *extra: object) -> lis
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("need_x", [True, False])
-@pytest.mark.parametrize("weights", [1, 100, 2**20], ids="{} weights a block".format)
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 2), (17, 33, 7), (64, 300, 130)], ids=str)
-def test_it_gives_what_the_steps_one_by_one_give(sizes, weights, need_x, bias, threads, monkeypatch):
-    monkeypatch.setattr(noisy_linear, "WEIGHTS_OF_A_BLOCK", weights)
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1), (3, 5, 2), (17, 33, 7), (32, 64, 24), (64, 300, 130), (300, 90, 400), (5, 5000, 13)],
+    ids=str,
+)
+def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -56,6 +57,32 @@ def test_it_gives_what_the_steps_one_by_one_give(sizes, weights, need_x, bias, t
     for mine, theirs in zip(ours, steps, strict=True):
         scale = theirs.abs().max().item() + 1e-30
         torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6 * scale)
+
+
+def test_threads_change_no_bit():
+    given = arguments(64, 300, 130, need_x=True, bias=True)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD)))
+    torch.set_num_threads(before)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [(17, 33, 7), (64, 300, 130)], ids=str)
+def test_wider_registers_give_the_same(sizes, compiler, monkeypatch):
+    """The tiles of a processor with registers twice as wide, which any processor can compute, if slowly."""
+    given = arguments(*sizes, need_x=True, bias=True)
+    here = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    wide = native.load(native.build(compiler, "-DWIDTH=16"))
+    native.room.cache_clear()
+    monkeypatch.setattr(native, "library", lambda: wide)
+    try:
+        there = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    finally:
+        native.room.cache_clear()
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6 * one.abs().max().item())
 
 
 def test_the_noise_follows_the_seed_and_is_the_one_of_the_steps_one_by_one():

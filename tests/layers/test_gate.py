@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 
+import vbdrop
 from vbdrop.layers import Gate, Units
 from vbdrop.priors import Hierarchical
 
@@ -92,3 +93,61 @@ def test_it_is_copied_with_its_state_and_printed_with_its_size():
     gate.reset_parameters()
     assert torch.equal(gate(torch.ones(1, 2)), torch.ones(1, 2))
     assert not torch.equal(other(torch.ones(1, 2)), torch.ones(1, 2))
+
+
+def gated_layer():
+    """A linear layer with gates on its inputs, and two examples."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 4)
+    vbdrop.convert_(layer, vbdrop.Units())
+    return layer, torch.randn(2, 3, requires_grad=True)
+
+
+def trained_output(layer, x):
+    torch.manual_seed(1)
+    return layer(x)
+
+
+def test_gates_and_product_of_a_training_step_are_one_call(compiler):
+    layer, x = gated_layer()
+    out = trained_output(layer, x)
+    assert out.grad_fn.name() == "GatedLinearBackward"
+    torch.manual_seed(1)
+    torch.testing.assert_close(out, torch.nn.functional.linear(layer.gate(x), layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        lambda gate, called: gate.register_forward_hook(lambda *_: called.append("gate")),
+        lambda gate, called: gate.register_forward_pre_hook(lambda *_: called.append("gate")),
+        lambda gate, called: gate.register_full_backward_hook(lambda *_: called.append("gate")),
+        lambda gate, called: gate.register_full_backward_pre_hook(lambda *_: called.append("gate")),
+        lambda gate, called: torch.nn.modules.module.register_module_forward_hook(
+            lambda module, *_: called.append("gate") if module is gate else None
+        ),
+    ],
+    ids=["forward", "forward-pre", "backward", "backward-pre", "global"],
+)
+def test_the_hooks_of_gates_are_called_and_change_nothing(hook):
+    layer, x = gated_layer()
+    before, called = trained_output(layer, x), []
+    handle = hook(layer.gate, called)
+    try:
+        out = trained_output(layer, x)
+        out.sum().backward()
+    finally:
+        handle.remove()
+    assert called == ["gate"]
+    torch.testing.assert_close(out, before)
+
+
+def test_a_gate_of_another_kind_is_called_by_itself():
+    class Doubled(Gate):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    layer, x = gated_layer()
+    before = trained_output(layer, x)
+    layer.gate.__class__ = Doubled
+    torch.testing.assert_close(trained_output(layer, x) - layer.bias, 2 * (before - layer.bias))

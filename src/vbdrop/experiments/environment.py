@@ -43,8 +43,8 @@ def kernels() -> str:
     """
     if native.library() is None:
         return "none"
-    sources = sorted(Path(native.__file__).parent.glob("*.[ch]"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    sources = b"".join(source.read_bytes() for source in (*native.SOURCES, *native.HEADERS))
+    return hashlib.sha256(sources).hexdigest()[:12]
 
 
 def now() -> str:

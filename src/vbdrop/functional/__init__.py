@@ -1,6 +1,7 @@
 """Pure tensor functions: sampling by local reparameterization, gates, masks, and the KL with its gradient."""
 
 from vbdrop.functional.bounds import upper_bounded
+from vbdrop.functional.gated_linear import gated_linear
 from vbdrop.functional.gates import apply_gate
 from vbdrop.functional.joined_kl import JoinedKL
 from vbdrop.functional.kl import kl_sum
@@ -17,6 +18,7 @@ __all__ = [
     "Product",
     "alive",
     "apply_gate",
+    "gated_linear",
     "keep_factor",
     "kl_sum",
     "masked",

@@ -1,4 +1,4 @@
-"""The compiled kernels: the C files of this folder, built once a machine where there is a compiler, else not used.
+"""The compiled kernels: the C files of ``kernels``, built once a machine where there is a compiler, else not used.
 
 Each takes float32 tensors on the CPU. What they compute is what the PyTorch code beside each call computes; with
 ``VBDROP_NATIVE=0`` in the environment, or without a compiler, that code runs instead.
@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-SOURCES = sorted(Path(__file__).parent.glob("*.c"))
-HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+SOURCES = sorted((Path(__file__).parent / "kernels").glob("*.c"))
+HEADERS = sorted((Path(__file__).parent / "kernels").glob("*.h"))
 FLAGS = (
     "-O3",
     "-march=native",
@@ -36,16 +36,26 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_posterior_backward": ([POINTER, POINTER, FLOAT, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
     "vbdrop_masked_mean": ([POINTER, POINTER, FLOAT, POINTER, SIZE, COUNT], None),
-    "vbdrop_linear": (
-        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 6, *[SIZE] * 4, COUNT],
+    "vbdrop_has_products": ([], COUNT),
+    "vbdrop_noisy_linear_room": ([*[SIZE] * 3, COUNT], SIZE),
+    "vbdrop_noisy_linear": (
+        [*[POINTER] * 4, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 3, *[SIZE] * 3, COUNT],
         ctypes.c_double,
     ),
-    "vbdrop_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, COUNT, *[POINTER] * 9, *[SIZE] * 4, COUNT], None),
+    "vbdrop_noisy_linear_backward_room": ([*[SIZE] * 3, COUNT, COUNT], SIZE),
+    "vbdrop_noisy_linear_backward": ([*[POINTER] * 5, FLOAT, FLOAT, *[POINTER] * 5, *[SIZE] * 3, COUNT], None),
     "vbdrop_gate": (
         [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
         ctypes.c_double,
     ),
     "vbdrop_gate_backward": ([*[POINTER] * 6, FLOAT, *[POINTER] * 3, *[SIZE] * 3, COUNT], None),
+    "vbdrop_gated_linear_room": ([*[SIZE] * 3, COUNT], SIZE),
+    "vbdrop_gated_linear": (
+        [*[POINTER] * 5, FLOAT, *[POINTER] * 3, COUNT, SEED, *[POINTER] * 2, *[SIZE] * 3, COUNT],
+        ctypes.c_double,
+    ),
+    "vbdrop_gated_linear_backward_room": ([*[SIZE] * 3, COUNT], SIZE),
+    "vbdrop_gated_linear_backward": ([*[POINTER] * 7, FLOAT, *[POINTER] * 6, *[SIZE] * 3, COUNT], None),
     "vbdrop_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
     "vbdrop_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
     "vbdrop_log_uniform_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
@@ -76,9 +86,9 @@ def _openmp() -> list[str]:
     return ["-fopenmp", str(runtimes[0])] if runtimes else ["-fopenmp-simd"]
 
 
-def _build(compiler: str) -> Path:
-    """The shared library for this source, compiler and processor; compiled if it is not there yet."""
-    flags = [*FLAGS, *_openmp()]
+def build(compiler: str, *extra: str) -> Path:
+    """The shared library for this source, compiler, processor and extra flags; compiled if it is not there yet."""
+    flags = [*FLAGS, *extra, *_openmp()]
     what = "\0".join([*(file.read_text() for file in (*SOURCES, *HEADERS)), compiler, *flags, _processor()])
     target = _cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
     if not target.exists():
@@ -98,9 +108,14 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("VBDROP_NATIVE") == "0" or compiler is None:
         return None
     try:
-        kernels = ctypes.CDLL(str(_build(compiler)))
+        return load(build(compiler))
     except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home directory
         return None
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """The kernels of a shared library, with the types of their arguments."""
+    kernels = ctypes.CDLL(str(path))
     for name, (arguments, result) in SIGNATURES.items():
         function = getattr(kernels, name)
         function.argtypes, function.restype = arguments, result
@@ -151,6 +166,20 @@ def kernels(work: int) -> tuple[ctypes.CDLL, int]:
     if found is None:
         raise RuntimeError("the compiled kernels are not there; ask `usable` first.")
     return found, torch.get_num_threads() if work >= PARALLEL_FROM else 1
+
+
+@lru_cache(maxsize=1)
+def has_products() -> bool:
+    """Whether the kernels have products of matrices for this processor that are as quick as torch's own."""
+    found = library()
+    return found is not None and bool(found.vbdrop_has_products())
+
+
+@lru_cache(maxsize=256)
+def room(name: str, *sizes: int) -> int:
+    """How many numbers of room a kernel needs for these sizes, by the kernel of this name that says so."""
+    found, _ = kernels(0)
+    return int(getattr(found, name)(*sizes))
 
 
 def seed() -> int:

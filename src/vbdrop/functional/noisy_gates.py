@@ -56,8 +56,8 @@ def noisy_gates_reference(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`noisy_gates` by the plain formula, differentiated by autograd."""
-    used = mean if threshold is None else masked(mean, alive(mean, log_sigma2, threshold))
+    """`noisy_gates` by the plain formula, differentiated by autograd; no mask keeps a mean of zero from learning."""
+    used = mean if threshold is None else masked(mean, alive(mean, log_sigma2, threshold) | (mean == 0))
     return apply_gate(x, used, torch.exp(0.5 * log_sigma2), axis, noise)
 
 

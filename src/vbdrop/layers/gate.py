@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
-from vbdrop.functional import alive, apply_gate, masked, noisy_gates, noisy_gates_reference
+from vbdrop.functional import alive, apply_gate, gated_linear, masked, noisy_gates, noisy_gates_reference
 from vbdrop.layers.modes import Units
 from vbdrop.layers.noisy import Noisy
 from vbdrop.layers.variational import Variational
@@ -53,14 +54,31 @@ class Gate(Variational):
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
         if self.training:
-            threshold = self.mode.threshold if self.mode.mask_in_training else None
-            arguments = (x, self.weight, self.log_sigma2, self.axis, threshold)
+            arguments = (x, self.weight, self.log_sigma2, self.axis, self._training_threshold)
             if self.fused:
                 return noisy_gates(*arguments, joined_kl=self.joined_kl(as_prior(self.mode.prior)))
             return noisy_gates_reference(*arguments)
         keep = alive(self.weight, self.log_sigma2, self.mode.threshold)
         deviation = masked(torch.exp(0.5 * self.log_sigma2), keep) if self.sampling else None
         return apply_gate(x, masked(self.weight, keep), deviation, self.axis)
+
+    def with_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        """The output of a linear layer whose inputs go through these gates, in one call.
+
+        Returns:
+            The output; None where the gates have to be called by themselves: in eval, for their hooks, or where the
+            kernels cannot take the tensors.
+        """
+        hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+        if type(self) is not Gate or not (self.training and self.fused) or hooks or _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return None
+        joined = self.joined_kl(as_prior(self.mode.prior))
+        threshold = self._training_threshold
+        return gated_linear(x, self.weight, self.log_sigma2, weight, bias, threshold, joined_kl=joined)
+
+    @property
+    def _training_threshold(self) -> float | None:
+        return self.mode.threshold if self.mode.mask_in_training else None
 
     def extra_repr(self) -> str:
         """The number of units."""

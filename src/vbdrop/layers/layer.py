@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.functional import (
+    MatrixProduct,
     Product,
     alive,
     masked,
@@ -175,22 +176,25 @@ class NoisyLayer(Variational):
     def noisy_forward(self, x: Tensor, product: Product) -> Tensor:
         """Gate, product with noise where it is on, and gate again: what the forward of a layer calls."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
-        if gate is not None:
-            x = gate(x)
+        out: Tensor | None = None
+        if isinstance(gate, Gate) and self.noise is None and isinstance(product, MatrixProduct):
+            out = gate.with_product(x, self.weight, self.bias)
+        if out is None:
+            out = self._noisy_product(x if gate is None else gate(x), product)
+        return out if output_gate is None else output_gate(out)
+
+    def _noisy_product(self, x: Tensor, product: Product) -> Tensor:
+        """The product with the weights, with their noise where it is on."""
         if self.training and isinstance(self.noise, Weights):
             threshold = self.noise.threshold if self.noise.mask_in_training else None
             arguments = (x, self.weight, self.log_sigma2, self.bias, product, threshold)
             if self.fused:
-                out = noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
-            else:
-                out = noisy_weights_reference(*arguments)
-        else:
-            mean, sigma2 = self._posterior()
-            if sigma2 is None:
-                out = product(x, mean, self.bias)
-            else:
-                out = (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
-        return out if output_gate is None else output_gate(out)
+                return noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
+            return noisy_weights_reference(*arguments)
+        mean, sigma2 = self._posterior()
+        if sigma2 is None:
+            return product(x, mean, self.bias)
+        return (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
 
     def _posterior(self) -> tuple[Tensor, Tensor | None]:
         """The weights of a shared-rate or an eval forward: their means, and their variances where noise is drawn."""

@@ -3,8 +3,7 @@
 #ifndef VBDROP_ELEMENTARY_H
 #define VBDROP_ELEMENTARY_H
 
-#include <stdint.h>
-#include <string.h>
+#include "vectors.h"
 
 #define BLOCK 4096 /* elements a thread takes at a time */
 #define LANES 16   /* elements that go through a loop side by side */
@@ -29,14 +28,26 @@ static inline float exp_of(float x) {
     const float k = shifted - 12582912.0f;
     float r = x - k * 0.693359375f;
     r = r + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
+    const float r2 = r * r; /* terms side by side: a sum one after another would have to wait */
+    const float low = 1.6666665459e-1f * r + 5.0000001201e-1f;
+    const float middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
+    const float high = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    const float p = ((high * r2 + middle) * r2 + low) * r2 + (r + 1.0f);
     return p * from_bits(((int32_t)k + 127) << 23);
+}
+
+/* exp_of, of the numbers in a register */
+static inline vector exp_of_vector(vector x) {
+    x = larger(all(-87.0f), x);
+    x = smaller(all(88.0f), x);
+    const vector shifted = x * 1.44269504f + 12582912.0f, k = shifted - 12582912.0f;
+    const vector r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
+    const vector r2 = r * r;
+    const vector low = 1.6666665459e-1f * r + 5.0000001201e-1f;
+    const vector middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
+    const vector high = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    const vector p = ((high * r2 + middle) * r2 + low) * r2 + (r + 1.0f);
+    return p * (vector)(((integers)shifted << 23) + 0x3f800000); /* the last bits of `shifted` are those of k */
 }
 
 /* log(x) for a normal x > 0 */

@@ -1,0 +1,150 @@
+/* How the products of a linear layer are cut into blocks, which threads share.
+
+   x is [samples, inputs], the weights are [outputs, inputs], row by row. The forward goes through the layer by blocks of
+   outputs, the backward by blocks of inputs: no two blocks write to the same place, and what is computed does not depend
+   on their sizes. */
+
+#ifndef VBDROP_BLOCKS_H
+#define VBDROP_BLOCKS_H
+
+#include "elementary.h"
+#include "tiles.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+static inline int this_thread(void) { return omp_get_thread_num(); }
+#else
+static inline int this_thread(void) { return 0; }
+#endif
+
+/* How many of the parts a block has: at most `most`, and few enough for every thread to get some blocks. */
+static inline int64_t share_of(int64_t parts, int64_t most, int threads) {
+    const int64_t fair = parts / (threads > 1 ? 2 * threads : 1);
+    return at_most(most, fair > 1 ? fair : 1);
+}
+
+/* The forward: blocks of `width` outputs; within them the inputs go by stretches. */
+typedef struct {
+    int64_t width, blocks;
+    int64_t samples; /* rounded up to whole panels */
+} forward_plan;
+
+#define STRETCH 2048 /* inputs that a forward goes through at a time */
+
+static inline forward_plan plan_forward(int64_t samples, int64_t outputs, int threads) {
+    forward_plan plan;
+    plan.width = ROWS * share_of((outputs + ROWS - 1) / ROWS, 4, threads);
+    plan.blocks = (outputs + plan.width - 1) / plan.width;
+    plan.samples = rounded_up(samples, COLUMNS);
+    return plan;
+}
+
+/* block[o, s] (+)= the sum over a stretch of inputs of weight[o, i] * x[s, i], for `outputs` rows of weights, of which there
+   is a whole number of tiles in memory; `panels` are those of x, from the stretch's start on, `inputs` steps each */
+static inline void multiply_stretch(const forward_plan *plan, const float *weight, int64_t stride, int64_t outputs,
+                                    const float *panels, int64_t inputs, int64_t steps, float *block, int add) {
+    for (int64_t s = 0; s < plan->samples; s += COLUMNS) {
+        for (int64_t o = 0; o < outputs; o += ROWS) {
+            multiply_rows(weight + o * stride, stride, panels + s * inputs, steps, block + o * plan->samples + s,
+                          plan->samples, add);
+        }
+    }
+}
+
+/* The backward: blocks of `width` inputs; within them the outputs go by chunks. */
+typedef struct {
+    int64_t width, blocks;
+    int64_t samples, outputs; /* rounded up to whole tiles */
+} backward_plan;
+
+#define CHUNK (32 * ROWS)         /* outputs that a backward goes through at a time */
+#define BLOCK_NUMBERS (128 * 128) /* a block has at most so many numbers of x */
+
+static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
+    backward_plan plan;
+    const int64_t fitting = BLOCK_NUMBERS / (samples * COLUMNS), most = fitting > 4 ? 4 : fitting > 1 ? fitting : 1;
+    plan.width = COLUMNS * share_of((inputs + COLUMNS - 1) / COLUMNS, most, threads);
+    plan.blocks = (inputs + plan.width - 1) / plan.width;
+    plan.samples = rounded_up(samples, ROWS);
+    plan.outputs = rounded_up(outputs, ROWS);
+    return plan;
+}
+
+/* The gradient, packed in both ways that its products need: towards x, and towards the weights. */
+typedef struct {
+    float *by_sample, *by_output;
+} packed_gradient;
+
+static inline int64_t room_of_packed(const backward_plan *plan, int64_t samples, int64_t outputs, int need_x) {
+    return plan->outputs * samples + (need_x ? plan->samples * outputs : 0);
+}
+
+/* where it lies in the room, of which it takes its part */
+static inline packed_gradient packed_at(float **room, const backward_plan *plan, int64_t samples, int64_t outputs,
+                                        int need_x) {
+    const packed_gradient packed = {*room + plan->outputs * samples, *room};
+    *room += room_of_packed(plan, samples, outputs, need_x);
+    return packed;
+}
+
+/* inside a parallel region, whose threads share the work */
+static inline void pack_gradient(const packed_gradient *packed, const float *grad, int64_t samples, int64_t outputs,
+                                 int need_x) {
+#pragma omp for schedule(static)
+    for (int64_t o = 0; o < outputs; o += ROWS) {
+        pack_columns(grad, outputs, o, outputs, samples, packed->by_output + o * samples);
+    }
+    if (need_x) {
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < samples; s += ROWS) {
+            pack_rows(grad, outputs, s, samples, outputs, packed->by_sample + s * outputs);
+        }
+    }
+}
+
+/* to[c] = from[c] for `count` columns, and 0 up to COLUMNS */
+static inline void copy_columns(const float *from, int64_t count, float *to) {
+    if (count >= COLUMNS) {
+        memcpy(to, from, COLUMNS * sizeof(float));
+    } else {
+        for (int64_t c = 0; c < COLUMNS; c++) to[c] = c < count ? from[c] : 0.0f;
+    }
+}
+
+/* sums[s, c] (+)= the sum over a chunk of outputs, from `first` on, of grad[s, o] * panels[p, o, c], for the columns of a
+   block; the panels have CHUNK steps each */
+static inline void multiply_chunk(const backward_plan *plan, const float *by_sample, int64_t outputs, int64_t first,
+                                  int64_t count, const float *panels, int64_t columns, float *sums) {
+    for (int64_t s = 0; s < plan->samples; s += ROWS) {
+        for (int64_t start = 0; start < columns; start += COLUMNS) {
+            multiply_packed(by_sample + s * outputs + first * ROWS, panels + start * CHUNK, count,
+                            sums + s * plan->width + start, plan->width, first > 0);
+        }
+    }
+}
+
+#define AHEAD 4 /* rows of a block that are fetched before they are needed */
+
+/* Ask for memory that will be read or written: rows of a block lie too far apart for the processor to foresee them. */
+static inline void fetch(const float *from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(from + i);
+}
+
+/* by_bias = the sums of the gradient over the samples */
+static inline void sum_samples(const float *grad, int64_t samples, int64_t outputs, float *by_bias) {
+    memset(by_bias, 0, (size_t)outputs * sizeof(float));
+    for (int64_t s = 0; s < samples; s++) {
+        for (int64_t o = 0; o < outputs; o++) by_bias[o] += grad[s * outputs + o];
+    }
+}
+
+/* out[s, first + o] = block[o, s] + bias[first + o], for the `count` outputs of a block */
+static inline void put_block(const forward_plan *plan, float *block, const float *bias, int64_t first, int64_t count,
+                             float *out, int64_t samples, int64_t outputs) {
+    for (int64_t o = 0; bias && o < count; o++) {
+        for (int64_t s = 0; s < samples; s++) block[o * plan->samples + s] += bias[first + o];
+    }
+    transpose(block, plan->samples, count, samples, out + first, outputs);
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* What a unit's gate says: its value and deviation, and its gradients. */
+
+#ifndef VBDROP_GATES_H
+#define VBDROP_GATES_H
+
+#include <math.h>
+
+#include "posterior.h"
+
+double vbdrop_kl(const float *, const float *, int64_t, int);
+
+/* gate = mean where sigma2 < limit * mean^2, else 0; deviation = exp(log_sigma2 / 2); returns twice the KL of the
+   hierarchical prior */
+static inline double gates_of(const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
+                              int64_t units) {
+    for (int64_t u = 0; u < units; u++) {
+        const float s = exp_of(log_sigma2[u]);
+        deviation[u] = sqrtf(s);
+        gate[u] = masked_at(mean[u], s, limit);
+    }
+    return vbdrop_kl(mean, log_sigma2, units, 1);
+}
+
+/* The gradients towards mean and log_sigma2, with `scale` times those of the hierarchical KL added, from the sums over the
+   samples of the gradient towards a gate's draw, and of that times its noise. */
+static inline void gate_gradients_at(float mean, float gate, float deviation, float scale, float sum, float noisy_sum,
+                                     float *by_mean, float *by_log_sigma2) {
+    const float by_kl = scale * mean / (mean * mean + deviation * deviation);
+    *by_mean = (gate == mean ? sum : 0.0f) + by_kl;
+    *by_log_sigma2 = 0.5f * (noisy_sum * deviation - mean * by_kl);
+}
+
+#endif

@@ -1,0 +1,199 @@
+/* The training forward and backward of a linear layer with noisy weights, each in one call; see blocks.h for the sizes.
+
+   The variances, the means as used and their gradients are there for a block of weights at a time, in a cache, and never
+   for all of them. */
+
+#include "blocks.h"
+#include "posterior.h"
+
+/* Whether tiles fit the registers: elsewhere, the products of torch are the quicker ones. */
+int vbdrop_has_products(void) {
+#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+void vbdrop_sample(float *, const float *, float *, float, int, uint64_t, int64_t, int);
+
+/* from one output's weights to the next one's, in a stretch: no power of two, which a cache would not like */
+static int64_t stretch_stride(int64_t inputs) { return rounded_up(at_most(inputs, STRETCH), COLUMNS) + COLUMNS; }
+
+static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs) {
+    return 2 * plan->width * (stretch_stride(inputs) + plan->samples);
+}
+
+/* how many floats of room vbdrop_noisy_linear needs */
+int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
+    const forward_plan plan = plan_forward(samples, outputs, threads);
+    return 2 * plan.blocks + 2 * plan.samples * inputs + samples * outputs +
+           threads * forward_room_of_a_thread(&plan, inputs);
+}
+
+/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Returns
+   twice the KL of the hierarchical prior. */
+static double parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
+                                    int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride) {
+    double total = 0.0;
+    for (int64_t o = 0; o < count; o++) {
+        for (int64_t k = 0; k < steps; k += RUN) {
+            const int64_t from = o * inputs + k, to = o * stride + k;
+            total += posterior_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, at_most(RUN, steps - k));
+        }
+    }
+    memset(weight + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
+    memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
+    return total;
+}
+
+/* A sample of the output, and noise_over_deviation, for the backward. Returns twice the KL of the hierarchical prior. */
+double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *bias, float limit,
+                           float floor, int draw, uint64_t seed, float *room, float *out, float *noise_over_deviation,
+                           int64_t samples, int64_t inputs, int64_t outputs, int threads) {
+    const forward_plan plan = plan_forward(samples, outputs, threads);
+    const int64_t stride = stretch_stride(inputs);
+    double *totals = (double *)room, total = 0.0;
+    float *panels = room + 2 * plan.blocks, *squares = panels + plan.samples * inputs;
+    float *variance = squares + plan.samples * inputs, *private_room = variance + samples * outputs;
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < plan.samples; s += COLUMNS) {
+            float *panel = panels + s * inputs, *square = squares + s * inputs;
+            panel_of_rows(x, inputs, s, samples, inputs, panel);
+            for (int64_t i = 0; i < inputs * COLUMNS; i++) square[i] = panel[i] * panel[i];
+        }
+        float *weight = private_room + this_thread() * forward_room_of_a_thread(&plan, inputs);
+        float *sigma2 = weight + plan.width * stride, *means = sigma2 + plan.width * stride;
+        float *variances = means + plan.width * plan.samples;
+#pragma omp for schedule(dynamic)
+        for (int64_t block = 0; block < plan.blocks; block++) {
+            const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
+            totals[block] = 0.0;
+            for (int64_t start = 0; start < inputs; start += STRETCH) {
+                const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
+                totals[block] += parameters_of_stretch(theta + at, log_sigma2 + at, limit, inputs, steps, count, plan.width,
+                                                       weight, sigma2, stride);
+                multiply_stretch(&plan, weight, stride, count, panels + start * COLUMNS, inputs, steps, means, start > 0);
+                multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
+                                 start > 0);
+            }
+            put_block(&plan, means, bias, first, count, out, samples, outputs);
+            put_block(&plan, variances, 0, first, count, variance, samples, outputs);
+        }
+    }
+    for (int64_t block = 0; block < plan.blocks; block++) total += totals[block];
+    vbdrop_sample(out, variance, noise_over_deviation, floor, draw, seed, samples * outputs, threads);
+    return total;
+}
+
+static int64_t backward_room_of_a_thread(const backward_plan *plan, int64_t samples, int need_x) {
+    return 2 * plan->width * (samples + CHUNK + (need_x ? plan->samples : 0)) + 2 * ROWS * COLUMNS;
+}
+
+/* how many floats of room vbdrop_noisy_linear_backward needs */
+int64_t vbdrop_noisy_linear_backward_room(int64_t samples, int64_t inputs, int64_t outputs, int need_x, int threads) {
+    const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
+    return samples * outputs + 2 * room_of_packed(&plan, samples, outputs, need_x) +
+           threads * backward_room_of_a_thread(&plan, samples, need_x);
+}
+
+/* The means as used and the variances of a chunk of outputs, as panels[p, o, c] of a block's columns. */
+static void parameters_of_chunk(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t count,
+                                int64_t columns, float *weight, float *sigma2) {
+    for (int64_t o = 0; o < count; o++) {
+        fetch(theta + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
+        fetch(log_sigma2 + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
+        for (int64_t start = 0; start < columns; start += COLUMNS) {
+            const int64_t from = o * inputs + start, to = start * CHUNK + o * COLUMNS;
+            const int64_t valid = at_most(COLUMNS, columns - start);
+            if (valid < COLUMNS) {
+                memset(weight + to, 0, COLUMNS * sizeof(float));
+                memset(sigma2 + to, 0, COLUMNS * sizeof(float));
+            }
+            weights_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, valid);
+        }
+    }
+}
+
+/* From the tiles of both products to the gradients towards theta and log_sigma2. */
+static void put_gradients(const float *theta, const float *sigma2, float limit, float scale, const float *tiles,
+                          float *by_theta, float *by_log_sigma2, int64_t inputs, int64_t rows, int64_t columns) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *mean = tiles + r * COLUMNS, *variance = tiles + (ROWS + r) * COLUMNS;
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            float by_mean = mean[c], by_variance = variance[c];
+            gradients_at(theta[r * inputs + c], sigma2[r * COLUMNS + c], limit, scale, &by_mean, &by_variance);
+            by_theta[r * inputs + c] = by_mean;
+            by_log_sigma2[r * inputs + c] = by_variance;
+        }
+    }
+}
+
+/* The gradients of vbdrop_noisy_linear towards x (or not, if by_x is NULL), theta, log_sigma2 and bias (or not), with
+   `scale` times those of the hierarchical KL added. */
+void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float *theta, const float *log_sigma2,
+                                  const float *noise_over_deviation, float limit, float scale, float *room, float *by_x,
+                                  float *by_theta, float *by_log_sigma2, float *by_bias, int64_t samples, int64_t inputs,
+                                  int64_t outputs, int threads) {
+    const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
+    const int need_x = by_x != 0;
+    float *noisy = room, *next = room + samples * outputs;
+    const packed_gradient of_mean = packed_at(&next, &plan, samples, outputs, need_x);
+    const packed_gradient of_variance = packed_at(&next, &plan, samples, outputs, need_x);
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for simd schedule(static)
+        for (int64_t i = 0; i < samples * outputs; i++) noisy[i] = grad[i] * noise_over_deviation[i];
+        pack_gradient(&of_mean, grad, samples, outputs, need_x);
+        pack_gradient(&of_variance, noisy, samples, outputs, need_x);
+        float *panels = next + this_thread() * backward_room_of_a_thread(&plan, samples, need_x);
+        float *squares = panels + plan.width * samples, *weight = squares + plan.width * samples;
+        float *sigma2 = weight + plan.width * CHUNK, *tiles = sigma2 + plan.width * CHUNK;
+        float *sums = tiles + 2 * ROWS * COLUMNS, *square_sums = sums + plan.width * plan.samples;
+#pragma omp for schedule(dynamic)
+        for (int64_t block = 0; block < plan.blocks; block++) {
+            const int64_t first = block * plan.width, columns = at_most(plan.width, inputs - first);
+            for (int64_t s = 0; s < samples; s++) {
+                fetch(x + (s + AHEAD) * inputs + first, s + AHEAD < samples ? columns : 0);
+                for (int64_t start = 0; start < columns; start += COLUMNS) {
+                    float *to = panels + start * samples + s * COLUMNS, *square = to + (squares - panels);
+                    copy_columns(x + s * inputs + first + start, columns - start, to);
+                    /* d out / d variance = noise / (2 deviation); the half goes to the square */
+                    for (int64_t c = 0; c < COLUMNS; c++) square[c] = 0.5f * to[c] * to[c];
+                }
+            }
+            for (int64_t chunk = 0; chunk < outputs; chunk += CHUNK) {
+                const int64_t count = at_most(CHUNK, outputs - chunk), at = chunk * inputs + first;
+                parameters_of_chunk(theta + at, log_sigma2 + at, limit, inputs, count, columns, weight, sigma2);
+                if (need_x) {
+                    multiply_chunk(&plan, of_mean.by_sample, outputs, chunk, count, weight, columns, sums);
+                    multiply_chunk(&plan, of_variance.by_sample, outputs, chunk, count, sigma2, columns, square_sums);
+                }
+                for (int64_t o = 0; o < count; o += ROWS) {
+                    const int64_t rows = at_most(ROWS, count - o), packed = (chunk + o) * samples;
+                    for (int64_t r = o; r < o + rows; r++) {
+                        fetch(by_theta + at + r * inputs, columns);
+                        fetch(by_log_sigma2 + at + r * inputs, columns);
+                    }
+                    for (int64_t start = 0; start < columns; start += COLUMNS) {
+                        const int64_t to = at + o * inputs + start;
+                        multiply_packed(of_mean.by_output + packed, panels + start * samples, samples, tiles, COLUMNS, 0);
+                        multiply_packed(of_variance.by_output + packed, squares + start * samples, samples,
+                                        tiles + ROWS * COLUMNS, COLUMNS, 0);
+                        put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, scale, tiles, by_theta + to,
+                                      by_log_sigma2 + to, inputs, rows, at_most(COLUMNS, columns - start));
+                    }
+                }
+            }
+            for (int64_t s = 0; need_x && s < samples; s++) {
+                const float *mean = sums + s * plan.width, *variance = square_sums + s * plan.width;
+                const int64_t row = s * inputs + first;
+                for (int64_t i = 0; i < columns; i++) by_x[row + i] = mean[i] + variance[i] * x[row + i];
+            }
+        }
+    }
+    if (by_bias) sum_samples(grad, samples, outputs, by_bias);
+}
