@@ -59,9 +59,8 @@ class RateWatch:
         As long as no parameter has moved at all, there was no step, and nothing is told yet. Rates that were frozen on
         purpose (``requires_grad=False``) do not count.
         """
-        now = _fingerprints(self._model)
         start = self._start
-        if start is None or now == start:
+        if start is None or (now := _fingerprints(self._model)) == start:
             return []
         self._start = None
         names = {id(parameter): name for name, parameter in self._model.named_parameters()}

@@ -59,55 +59,7 @@ static inline float masked_at(float theta, float sigma2, float limit) {
     return sigma2 < limit * theta * theta ? theta : 0.0f;
 }
 
-/* The sums of add_log1p in registers. */
-typedef struct {
-    vector mantissa, lost;
-    integers exponent;
-} log1p_vectors;
-
-static inline void posterior_step(vector theta, vector log_sigma2, float limit, vector *weight, vector *sigma2,
-                                  log1p_vectors *sum) {
-    const vector s = exp_of_vector(log_sigma2), square = theta * theta;
-    *sigma2 = s;
-    *weight = (vector)((s < limit * square) & (integers)theta);
-    const vector x = smaller(all(1e38f), square * (1.0f / s) + (square - square)), u = x + 1.0f;
-    sum->mantissa *= (vector)(((integers)u & 0x007fffff) | 0x3f800000);
-    sum->exponent += (integers)u >> 23;
-    sum->lost += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f))); /* NaN goes this way, into the total */
-}
-
-/* sigma2 = exp(log_sigma2), the mean as used, and as the result the sum of log(1 + theta^2 / sigma2), that is twice the KL
-   of the hierarchical prior, for at most RUN weights */
-static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
-                                  int64_t count) {
-    enum { SUMS = LANES / WIDTH };
-    log1p_vectors sums[SUMS];
-    int64_t i = 0, steps = 0;
-    for (int h = 0; h < SUMS; h++) sums[h] = (log1p_vectors){all(1.0f), all(0.0f), (integers){0}};
-    for (; i + LANES <= count; i += LANES, steps++) {
-        for (int h = 0; h < SUMS; h++) {
-            vector w, s;
-            posterior_step(load(theta + i + h * WIDTH), load(log_sigma2 + i + h * WIDTH), limit, &w, &s, sums + h);
-            store(weight + i + h * WIDTH, w);
-            store(sigma2 + i + h * WIDTH, s);
-        }
-    }
-    log1p_sum sum;
-    for (int h = 0; h < SUMS; h++) {
-        sums[h].exponent -= (int32_t)(127 * steps);
-        memcpy(sum.mantissa + h * WIDTH, &sums[h].mantissa, sizeof(vector));
-        memcpy(sum.lost + h * WIDTH, &sums[h].lost, sizeof(vector));
-        memcpy(sum.exponent + h * WIDTH, &sums[h].exponent, sizeof(vector));
-    }
-    for (int l = 0; i < count; i++, l++) {
-        sigma2[i] = exp_of(log_sigma2[i]);
-        weight[i] = masked_at(theta[i], sigma2[i], limit);
-        add_log1p(&sum, l, ratio_of(theta[i] * theta[i], 1.0f / sigma2[i]));
-    }
-    return total_of(&sum);
-}
-
-/* posterior_of without the sum, for any number of weights */
+/* sigma2 = exp(log_sigma2), and the mean as used */
 static inline void weights_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                               int64_t count) {
     int64_t i = 0;
@@ -120,6 +72,50 @@ static inline void weights_of(const float *theta, const float *log_sigma2, float
         sigma2[i] = exp_of(log_sigma2[i]);
         weight[i] = masked_at(theta[i], sigma2[i], limit);
     }
+}
+
+/* The sums of add_log1p in registers; their exponents are 127 too large a step. */
+typedef struct {
+    vector mantissa, lost;
+    integers exponent;
+} log1p_vectors;
+
+static inline void add_log1p_vector(log1p_vectors *sum, vector x) {
+    x = smaller(all(1e38f), x);
+    const vector u = x + 1.0f;
+    sum->mantissa *= (vector)(((integers)u & 0x007fffff) | 0x3f800000);
+    sum->exponent += (integers)u >> 23;
+    sum->lost += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f)));
+}
+
+/* The sum of log(1 + theta^2 / sigma2), that is twice the KL of the hierarchical prior, for at most RUN weights. */
+static inline double twice_kl_of(const float *theta, const float *sigma2, int64_t count) {
+    enum { SUMS = LANES / WIDTH };
+    log1p_vectors sums[SUMS];
+    log1p_sum sum;
+    int64_t i = 0;
+    for (int h = 0; h < SUMS; h++) sums[h] = (log1p_vectors){all(1.0f), all(0.0f), (integers){0}};
+    for (; i + LANES <= count; i += LANES) {
+        for (int h = 0; h < SUMS; h++) {
+            const vector t = load(theta + i + h * WIDTH), square = t * t;
+            add_log1p_vector(sums + h, square / load(sigma2 + i + h * WIDTH) + (square - square));
+        }
+    }
+    for (int h = 0; h < SUMS; h++) {
+        sums[h].exponent -= (int32_t)(127 * (i / LANES));
+        memcpy(sum.mantissa + h * WIDTH, &sums[h].mantissa, sizeof(vector));
+        memcpy(sum.lost + h * WIDTH, &sums[h].lost, sizeof(vector));
+        memcpy(sum.exponent + h * WIDTH, &sums[h].exponent, sizeof(vector));
+    }
+    for (int l = 0; i < count; i++, l++) add_log1p(&sum, l, ratio_of(theta[i] * theta[i], 1.0f / sigma2[i]));
+    return total_of(&sum);
+}
+
+/* weights_of and twice_kl_of: each by itself, since together they have more to wait for at a time than a processor can see */
+static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
+                                  int64_t count) {
+    weights_of(theta, log_sigma2, limit, weight, sigma2, count);
+    return twice_kl_of(theta, sigma2, count);
 }
 
 /* From the gradients towards the mean as used and sigma2 to those towards theta and log_sigma2, with `scale` times the
