@@ -54,7 +54,7 @@ static inline vector exp_of_vector(vector x) {
 static inline float log_of(float x) {
     const int32_t bits = to_bits(x);
     const int32_t exponent = (bits - 0x3f3504f3) >> 23; /* so that the mantissa lies in [sqrt(1/2), sqrt(2)) */
-    const float m = from_bits(bits - (exponent << 23)) - 1.0f;
+    const float m = from_bits(bits - exponent * (1 << 23)) - 1.0f;
     const float e = (float)exponent;
     float p = 7.0376836292e-2f;
     p = p * m - 1.1514610310e-1f;
