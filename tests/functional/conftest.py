@@ -1,5 +1,6 @@
 """The linear maps that the tests of this room run over: each option of torch's layers, in one to three dimensions."""
 
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -76,3 +77,27 @@ def _kernels(request, monkeypatch) -> None:
     """With the compiled kernels, where there is a compiler, and without."""
     if request.param == "torch":
         monkeypatch.setattr(native, "library", lambda: None)
+
+
+@pytest.fixture
+def products(compiler):
+    """The kernels with products of their own, which are there on processors that those fit."""
+    assert native.library() is not None, "there is a C compiler, so the kernels must build"
+    if not native.has_products():
+        pytest.skip("NOT TESTED: the kernels have no products for this processor, and torch's are used")
+
+
+@pytest.fixture
+def wide_registers(compiler, monkeypatch):
+    """A context with the kernels for registers of 16 numbers, which any processor can run, if slowly."""
+
+    @contextmanager
+    def wide():
+        kernels = native.load(native.build(compiler, "-DWIDTH=16"))
+        native.room.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "library", lambda: kernels)
+            yield
+        native.room.cache_clear()
+
+    return wide

@@ -6,14 +6,14 @@ from torch import Tensor
 
 from vbdrop.functional import MatrixProduct, native, noisy_linear
 from vbdrop.functional.masks import largest_alpha
-from vbdrop.functional.noisy_weights import _NoisyWeightsAndKL
+from vbdrop.functional.noisy_weights import _NoisyWeightsAndKL, noisy_weights_reference
 
 THRESHOLD = 3.0
 
 
 @pytest.fixture(autouse=True)
-def _kernels(compiler):
-    assert native.library() is not None, "there is a C compiler, so the kernels must build"
+def _kernels(products):
+    """They are there, with products of their own."""
 
 
 def arguments(samples: int, inputs: int, outputs: int, *, need_x: bool, bias: bool) -> list[Tensor | None]:
@@ -59,6 +59,30 @@ def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias, threads):
         torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6 * scale)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 5, 3), (2, 1, 2, 3)], ids=str)
+def test_features_may_have_any_number_of_axes(shape):
+    torch.manual_seed(0)
+    x, theta, bias = torch.randn(shape, requires_grad=True), torch.randn(4, 3), torch.randn(4)
+    log_sigma2, noise = torch.empty(4, 3).uniform_(-12, 6), torch.randn(*shape[:-1], 4)
+    out, _ = noisy_linear.noisy_linear(x, theta, log_sigma2, bias, largest_alpha(THRESHOLD), noise)
+    steps = noisy_weights_reference(x, theta, log_sigma2, bias, MatrixProduct(), THRESHOLD, noise)
+    torch.testing.assert_close(out, steps)
+    found, expected = (torch.autograd.grad(each.square().sum(), x)[0] for each in (out, steps))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_large_batch_loses_no_digits():
+    """Sums over 65,536 samples whose terms are all alike, which one sum after another in float32 would get wrong."""
+    n = 2**16
+    x, theta, log_sigma2 = torch.ones(n, 3), torch.ones(2, 3), torch.full((2, 3), -20.0)
+    given = [t.requires_grad_() for t in (theta, log_sigma2, torch.zeros(2))]
+    out, _ = noisy_linear.NoisyLinear.apply(x, *given, 20.0, torch.zeros(n, 2))
+    by_theta, by_bias = torch.autograd.grad(out, [given[0], given[2]], torch.full_like(out, 0.1))
+    exact = n * torch.tensor(0.1).double().item()
+    assert by_theta.double().flatten().tolist() == pytest.approx([exact] * 6, rel=1e-5)
+    assert by_bias.double().tolist() == pytest.approx([exact] * 2, rel=1e-7)
+
+
 def test_threads_change_no_bit():
     given = arguments(64, 300, 130, need_x=True, bias=True)
     before, found = torch.get_num_threads(), []
@@ -70,17 +94,11 @@ def test_threads_change_no_bit():
 
 
 @pytest.mark.parametrize("sizes", [(17, 33, 7), (64, 300, 130)], ids=str)
-def test_wider_registers_give_the_same(sizes, compiler, monkeypatch):
-    """The tiles of a processor with registers twice as wide, which any processor can compute, if slowly."""
+def test_wider_registers_give_the_same(sizes, wide_registers):
     given = arguments(*sizes, need_x=True, bias=True)
     here = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
-    wide = native.load(native.build(compiler, "-DWIDTH=16"))
-    native.room.cache_clear()
-    monkeypatch.setattr(native, "library", lambda: wide)
-    try:
+    with wide_registers():
         there = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
-    finally:
-        native.room.cache_clear()
     for one, other in zip(here, there, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6 * one.abs().max().item())
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vbdrop.functional import native, noisy_linear
+from vbdrop.functional import native
 from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
 from vbdrop.functional.masks import largest_alpha
+from vbdrop.functional.noisy_linear import as_matrix, usable
 from vbdrop.functional.once import once
 
 
@@ -34,7 +35,7 @@ class GatedLinear(torch.autograd.Function):
         out, gate, deviation = x.new_empty(samples, outputs), torch.empty_like(mean), torch.empty_like(mean)
         drawing = (1, native.seed()) if noise is None else (0, 0)
         noise = torch.empty_like(x) if noise is None else noise
-        kernels, threads = native.kernels(weight.numel())
+        kernels, threads = native.kernels_for_product(*sizes)
         room = x.new_empty(native.room("vbdrop_gated_linear_room", *sizes, threads))
         total = kernels.vbdrop_gated_linear(
             x.data_ptr(),
@@ -74,7 +75,7 @@ class GatedLinear(torch.autograd.Function):
         by_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         by_mean, by_log_sigma2, by_weight = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(weight)
         by_bias = grad.new_empty(outputs) if ctx.needs_input_grad[4] else None
-        kernels, threads = native.kernels(weight.numel())
+        kernels, threads = native.kernels_for_product(*sizes)
         room = x.new_empty(native.room("vbdrop_gated_linear_backward_room", *sizes, threads))
         kernels.vbdrop_gated_linear_backward(
             grad.data_ptr(),
@@ -110,7 +111,7 @@ def gated_linear(
     """The output of a linear layer whose inputs are gated, or None where the kernels cannot take these tensors.
 
     Args:
-        x: The features, [samples, inputs].
+        x: The features, of any number of axes, the last one of inputs.
         mean: The gates' means, one an input.
         log_sigma2: Their log variances.
         weight: The layer's weights, [outputs, inputs].
@@ -121,13 +122,14 @@ def gated_linear(
     """
     if torch.compiler.is_compiling() or not (weight.requires_grad and can_join(mean, log_sigma2)):
         return None
-    if not noisy_linear.usable(x, weight, bias) or not native.usable(weight) or mean.shape != x.shape[1:]:
+    rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
+    if not usable(rows, weight, bias) or not native.usable(weight) or mean.shape != rows.shape[1:]:
         return None
-    if noise is not None and not native.usable(x, noise):
+    if noises is not None and not native.usable(rows, noises):
         return None
     limit = float("inf") if threshold is None else largest_alpha(threshold)
-    out, kl = GatedLinear.apply(x, mean, log_sigma2, weight, bias, limit, noise)  # type: ignore[no-untyped-call]
+    out, kl = GatedLinear.apply(rows, mean, log_sigma2, weight, bias, limit, noises)  # type: ignore[no-untyped-call]
     if joined_kl is not None:
         joined_kl.put(kl, mean, log_sigma2)
-    gated: Tensor = out
+    gated: Tensor = out if rows is x else out.view(*x.shape[:-1], -1)
     return gated

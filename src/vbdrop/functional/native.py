@@ -63,6 +63,8 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
 }
 PARALLEL_FROM = 32_768
 """Tensors with fewer elements are done by one thread."""
+STEPS_OF_AN_ELEMENT = 64
+"""So many steps of a product take about as long as the work on one element of a tensor."""
 
 
 def _cache_folder() -> Path:
@@ -166,6 +168,11 @@ def kernels(work: int) -> tuple[ctypes.CDLL, int]:
     if found is None:
         raise RuntimeError("the compiled kernels are not there; ask `usable` first.")
     return found, torch.get_num_threads() if work >= PARALLEL_FROM else 1
+
+
+def kernels_for_product(samples: int, inputs: int, outputs: int) -> tuple[ctypes.CDLL, int]:
+    """The kernels, and the number of threads for the products of a linear layer."""
+    return kernels(samples * inputs * outputs // STEPS_OF_AN_ELEMENT)
 
 
 @lru_cache(maxsize=1)

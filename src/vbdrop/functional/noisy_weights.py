@@ -10,10 +10,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from vbdrop.functional import native, noisy_linear
+from vbdrop.functional import native
 from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
 from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, largest_alpha, masked
+from vbdrop.functional.noisy_linear import noisy_linear
 from vbdrop.functional.once import once
 from vbdrop.functional.products import MatrixProduct, Product
 
@@ -184,9 +185,11 @@ def noisy_weights(
         return noisy_weights_reference(x, theta, log_sigma2, bias, product, threshold, noise)
     joins = threshold is not None and can_join(theta, log_sigma2)
     kl: Tensor | None = None
-    if joins and isinstance(product, MatrixProduct) and noisy_linear.usable(x, theta, bias, noise):
-        limit = largest_alpha(cast(float, threshold))
-        out, kl = noisy_linear.NoisyLinear.apply(x, theta, log_sigma2, bias, limit, noise)  # type: ignore[no-untyped-call]
+    in_one_call: tuple[Tensor, Tensor] | None = None
+    if joins and type(product) is MatrixProduct:
+        in_one_call = noisy_linear(x, theta, log_sigma2, bias, largest_alpha(cast(float, threshold)), noise)
+    if in_one_call is not None:
+        out, kl = in_one_call
     elif joins and joined_kl is not None:
         out, kl = _NoisyWeightsAndKL.apply(x, theta, log_sigma2, bias, product, threshold, noise)  # type: ignore[no-untyped-call]
     else:

@@ -66,11 +66,14 @@ class Gate(Variational):
         """The output of a linear layer whose inputs go through these gates, in one call.
 
         Returns:
-            The output; None where the gates have to be called by themselves: in eval, for their hooks, or where the
-            kernels cannot take the tensors.
+            The output; None where the gates have to be called by themselves: in eval, for their hooks or a forward of
+            their own, or where the kernels cannot take the tensors.
         """
         hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        if type(self) is not Gate or not (self.training and self.fused) or hooks or _has_any_global_hook():  # type: ignore[no-untyped-call]
+        if hooks or _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return None
+        own_forward = type(self) is not Gate or "forward" in self.__dict__
+        if own_forward or not (self.training and self.fused):
             return None
         joined = self.joined_kl(as_prior(self.mode.prior))
         threshold = self._training_threshold

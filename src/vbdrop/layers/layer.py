@@ -177,13 +177,13 @@ class NoisyLayer(Variational):
         """Gate, product with noise where it is on, and gate again: what the forward of a layer calls."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         out: Tensor | None = None
-        if isinstance(gate, Gate) and self.noise is None and isinstance(product, MatrixProduct):
+        if isinstance(gate, Gate) and self.noise is None and type(product) is MatrixProduct:
             out = gate.with_product(x, self.weight, self.bias)
         if out is None:
-            out = self._noisy_product(x if gate is None else gate(x), product)
+            out = self._product(x if gate is None else gate(x), product)
         return out if output_gate is None else output_gate(out)
 
-    def _noisy_product(self, x: Tensor, product: Product) -> Tensor:
+    def _product(self, x: Tensor, product: Product) -> Tensor:
         """The product with the weights, with their noise where it is on."""
         if self.training and isinstance(self.noise, Weights):
             threshold = self.noise.threshold if self.noise.mask_in_training else None

@@ -2,7 +2,7 @@
 
    x is [samples, inputs], the weights are [outputs, inputs], row by row. The forward goes through the layer by blocks of
    outputs, the backward by blocks of inputs: no two blocks write to the same place, and what is computed does not depend
-   on their sizes. */
+   on how many there are. */
 
 #ifndef VBDROP_BLOCKS_H
 #define VBDROP_BLOCKS_H
@@ -23,13 +23,11 @@ static inline int64_t share_of(int64_t parts, int64_t most, int threads) {
     return at_most(most, fair > 1 ? fair : 1);
 }
 
-/* The forward: blocks of `width` outputs; within them the inputs go by stretches. */
+/* The forward: blocks of `width` outputs; within them the inputs go by stretches of STRETCH. */
 typedef struct {
     int64_t width, blocks;
     int64_t samples; /* rounded up to whole panels */
 } forward_plan;
-
-#define STRETCH 2048 /* inputs that a forward goes through at a time */
 
 static inline forward_plan plan_forward(int64_t samples, int64_t outputs, int threads) {
     forward_plan plan;
@@ -39,13 +37,13 @@ static inline forward_plan plan_forward(int64_t samples, int64_t outputs, int th
     return plan;
 }
 
-/* block[o, s] (+)= the sum over a stretch of inputs of weight[o, i] * x[s, i], for `outputs` rows of weights, of which there
+/* sums[o, s] (+)= the sum over a stretch of inputs of weight[o, i] * x[s, i], for `outputs` rows of weights, of which there
    is a whole number of tiles in memory; `panels` are those of x, from the stretch's start on, `inputs` steps each */
 static inline void multiply_stretch(const forward_plan *plan, const float *weight, int64_t stride, int64_t outputs,
-                                    const float *panels, int64_t inputs, int64_t steps, float *block, int add) {
+                                    const float *panels, int64_t inputs, int64_t steps, float *sums, int add) {
     for (int64_t s = 0; s < plan->samples; s += COLUMNS) {
         for (int64_t o = 0; o < outputs; o += ROWS) {
-            multiply_rows(weight + o * stride, stride, panels + s * inputs, steps, block + o * plan->samples + s,
+            multiply_rows(weight + o * stride, stride, panels + s * inputs, steps, sums + o * plan->samples + s,
                           plan->samples, add);
         }
     }
@@ -58,11 +56,11 @@ typedef struct {
 } backward_plan;
 
 #define CHUNK (32 * ROWS)         /* outputs that a backward goes through at a time */
-#define BLOCK_NUMBERS (128 * 128) /* a block has at most so many numbers of x */
+#define FITTING (128 * 128)       /* so many numbers of x fit a cache, with what a block needs beside them */
 
 static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     backward_plan plan;
-    const int64_t fitting = BLOCK_NUMBERS / (samples * COLUMNS), most = fitting > 4 ? 4 : fitting > 1 ? fitting : 1;
+    const int64_t fitting = FITTING / (samples * COLUMNS), most = fitting > 4 ? 4 : fitting > 1 ? fitting : 1;
     plan.width = COLUMNS * share_of((inputs + COLUMNS - 1) / COLUMNS, most, threads);
     plan.blocks = (inputs + plan.width - 1) / plan.width;
     plan.samples = rounded_up(samples, ROWS);
@@ -132,19 +130,23 @@ static inline void fetch(const float *from, int64_t count) {
 
 /* by_bias = the sums of the gradient over the samples */
 static inline void sum_samples(const float *grad, int64_t samples, int64_t outputs, float *by_bias) {
-    memset(by_bias, 0, (size_t)outputs * sizeof(float));
-    for (int64_t s = 0; s < samples; s++) {
-        for (int64_t o = 0; o < outputs; o++) by_bias[o] += grad[s * outputs + o];
+    for (int64_t first = 0; first < outputs; first += COLUMNS) {
+        const int64_t count = at_most(COLUMNS, outputs - first);
+        double sums[COLUMNS] = {0};
+        for (int64_t s = 0; s < samples; s++) {
+            for (int64_t o = 0; o < count; o++) sums[o] += (double)grad[s * outputs + first + o];
+        }
+        for (int64_t o = 0; o < count; o++) by_bias[first + o] = (float)sums[o];
     }
 }
 
-/* out[s, first + o] = block[o, s] + bias[first + o], for the `count` outputs of a block */
-static inline void put_block(const forward_plan *plan, float *block, const float *bias, int64_t first, int64_t count,
+/* out[s, first + o] = sums[o, s] + bias[first + o], for the `count` outputs of a block */
+static inline void put_outputs(const forward_plan *plan, float *sums, const float *bias, int64_t first, int64_t count,
                              float *out, int64_t samples, int64_t outputs) {
     for (int64_t o = 0; bias && o < count; o++) {
-        for (int64_t s = 0; s < samples; s++) block[o * plan->samples + s] += bias[first + o];
+        for (int64_t s = 0; s < samples; s++) sums[o * plan->samples + s] += bias[first + o];
     }
-    transpose(block, plan->samples, count, samples, out + first, outputs);
+    transpose(sums, plan->samples, count, samples, out + first, outputs);
 }
 
 #endif

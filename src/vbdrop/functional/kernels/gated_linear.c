@@ -1,25 +1,18 @@
 /* The training forward and backward of a linear layer with gates on its inputs, each in one call; see blocks.h for the
-   sizes. The gated inputs are there for a block at a time, and never for all of them. */
+   sizes. The backward makes the gated inputs again, a block at a time, and adds the gates' gradients up where it has them. */
 
 #include "blocks.h"
 #include "gates.h"
 #include "noise.h"
 
 static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs) {
-    return at_most(COLUMNS, plan->samples) * inputs + ROWS * inputs + plan->width * plan->samples;
+    return (COLUMNS + ROWS) * inputs + plan->width * plan->samples;
 }
 
 /* how many floats of room vbdrop_gated_linear needs */
 int64_t vbdrop_gated_linear_room(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
     return plan.samples * inputs + threads * forward_room_of_a_thread(&plan, inputs);
-}
-
-/* to = x * (gate + deviation * noise) */
-static inline void gate_units(const float *x, const float *gate, const float *deviation, const float *noise, int64_t units,
-                              float *to) {
-#pragma omp simd
-    for (int64_t u = 0; u < units; u++) to[u] = x[u] * (gate[u] + deviation[u] * noise[u]);
 }
 
 /* out = the layer's output for gated inputs; gate, deviation and noise are for the backward. With `draw`, the noise is drawn
@@ -35,7 +28,7 @@ double vbdrop_gated_linear(const float *x, const float *mean, const float *log_s
 #pragma omp parallel num_threads(threads)
     {
         float *gated = private_room + this_thread() * forward_room_of_a_thread(&plan, inputs);
-        float *last_rows = gated + at_most(COLUMNS, plan.samples) * inputs, *sums = last_rows + ROWS * inputs;
+        float *last_rows = gated + COLUMNS * inputs, *sums = last_rows + ROWS * inputs;
 #pragma omp for schedule(static)
         for (int64_t s = 0; s < plan.samples; s += COLUMNS) {
             const int64_t count = at_most(COLUMNS, samples - s);
@@ -48,8 +41,10 @@ double vbdrop_gated_linear(const float *x, const float *mean, const float *log_s
         for (int64_t block = 0; block < plan.blocks; block++) {
             const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
             const int64_t whole = count / ROWS * ROWS, rest = count - whole;
-            memcpy(last_rows, weight + (first + whole) * inputs, (size_t)(rest * inputs) * sizeof(float));
-            memset(last_rows + rest * inputs, 0, (size_t)((ROWS - rest) * inputs) * sizeof(float));
+            if (rest) {
+                memcpy(last_rows, weight + (first + whole) * inputs, (size_t)(rest * inputs) * sizeof(float));
+                memset(last_rows + rest * inputs, 0, (size_t)((ROWS - rest) * inputs) * sizeof(float));
+            }
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start);
                 const float *at = panels + start * COLUMNS;
@@ -57,7 +52,7 @@ double vbdrop_gated_linear(const float *x, const float *mean, const float *log_s
                 multiply_stretch(&plan, last_rows + start, inputs, rest, at, inputs, steps, sums + whole * plan.samples,
                                  start > 0);
             }
-            put_block(&plan, sums, bias, first, count, out, samples, outputs);
+            put_outputs(&plan, sums, bias, first, count, out, samples, outputs);
         }
     }
     return total;
@@ -123,9 +118,9 @@ void vbdrop_gated_linear_backward(const float *grad, const float *x, const float
                         const float *left = packed.by_output + (chunk + o) * samples, *right = gated + start * samples;
                         float *to = by_weight + at + o * inputs + start;
                         if (rows == ROWS && valid == COLUMNS) {
-                            multiply_packed(left, right, samples, to, inputs, 0);
+                            multiply_long(left, right, samples, to, inputs);
                         } else {
-                            multiply_packed(left, right, samples, tile, COLUMNS, 0);
+                            multiply_long(left, right, samples, tile, COLUMNS);
                             for (int64_t r = 0; r < rows; r++) {
                                 for (int64_t c = 0; c < valid; c++) to[r * inputs + c] = tile[r * COLUMNS + c];
                             }

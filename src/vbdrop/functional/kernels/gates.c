@@ -18,8 +18,7 @@ double vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, f
         const float *eps = noise + sample * units, *from = x + sample * units * space;
         float *to = out + sample * units * space;
         if (space == 1) {
-#pragma omp simd
-            for (int64_t u = 0; u < units; u++) to[u] = from[u] * (gate[u] + deviation[u] * eps[u]);
+            gate_units(from, gate, deviation, eps, units, to);
         } else {
             for (int64_t u = 0; u < units; u++) {
                 const float factor = gate[u] + deviation[u] * eps[u];
@@ -51,12 +50,7 @@ void vbdrop_gate_backward(const float *grad, const float *x, const float *mean, 
                     sums[u] += product;
                     noisy_sums[u] += product * eps[u];
                 }
-                if (by_x) {
-#pragma omp simd
-                    for (int64_t u = 0; u < count; u++) {
-                        by_x[at + u] = grad[at + u] * (gate[first + u] + deviation[first + u] * eps[u]);
-                    }
-                }
+                if (by_x) gate_units(grad + at, gate + first, deviation + first, eps, count, by_x + at);
             } else {
                 for (int64_t u = 0; u < count; u++) {
                     float sum = 0.0f;

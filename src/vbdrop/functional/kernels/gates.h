@@ -6,8 +6,7 @@
 #include <math.h>
 
 #include "posterior.h"
-
-double vbdrop_kl(const float *, const float *, int64_t, int);
+#include "weights.h"
 
 /* gate = mean where sigma2 < limit * mean^2, else 0; deviation = exp(log_sigma2 / 2); returns twice the KL of the
    hierarchical prior */
@@ -19,6 +18,13 @@ static inline double gates_of(const float *mean, const float *log_sigma2, float 
         gate[u] = masked_at(mean[u], s, limit);
     }
     return vbdrop_kl(mean, log_sigma2, units, 1);
+}
+
+/* to = x * (gate + deviation * noise) */
+static inline void gate_units(const float *x, const float *gate, const float *deviation, const float *noise, int64_t units,
+                              float *to) {
+#pragma omp simd
+    for (int64_t u = 0; u < units; u++) to[u] = x[u] * (gate[u] + deviation[u] * noise[u]);
 }
 
 /* The gradients towards mean and log_sigma2, with `scale` times those of the hierarchical KL added, from the sums over the

@@ -1,13 +1,12 @@
 /* The KL of the log-uniform prior by its sigmoid approximation, and its gradients (Molchanov et al. 2017). */
 
 #include "elementary.h"
+#include "weights.h"
 
 #define K1 0.63576f
 #define K2 1.87320f
 #define K3 1.48695f
 #define SMALLEST_SQUARE 1.17549435e-38f /* the smallest number that float32 holds in full */
-
-double vbdrop_kl(const float *, const float *, int64_t, int);
 
 static inline float square_of(float theta) {
     const float square = theta * theta;

@@ -5,6 +5,11 @@
 
 #include "blocks.h"
 #include "posterior.h"
+#include "weights.h"
+
+#if STRETCH > RUN
+#error "a stretch is one run of posterior_of"
+#endif
 
 /* Whether tiles fit the registers: elsewhere, the products of torch are the quicker ones. */
 int vbdrop_has_products(void) {
@@ -15,10 +20,8 @@ int vbdrop_has_products(void) {
 #endif
 }
 
-void vbdrop_sample(float *, const float *, float *, float, int, uint64_t, int64_t, int);
-
-/* from one output's weights to the next one's, in a stretch: no power of two, which a cache would not like */
-static int64_t stretch_stride(int64_t inputs) { return rounded_up(at_most(inputs, STRETCH), COLUMNS) + COLUMNS; }
+/* from one output's weights to the next one's, in a stretch: no large power of two, which a cache would not like */
+static int64_t stretch_stride(int64_t inputs) { return rounded_up(at_most(inputs, STRETCH), 2 * COLUMNS) + COLUMNS; }
 
 static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs) {
     return 2 * plan->width * (stretch_stride(inputs) + plan->samples);
@@ -27,24 +30,21 @@ static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs
 /* how many floats of room vbdrop_noisy_linear needs */
 int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
-    return 2 * plan.blocks + 2 * plan.samples * inputs + samples * outputs +
+    return 2 * outputs + 2 * plan.samples * inputs + samples * outputs +
            threads * forward_room_of_a_thread(&plan, inputs);
 }
 
-/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Returns
-   twice the KL of the hierarchical prior. */
-static double parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
-                                    int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride) {
-    double total = 0.0;
+/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Adds twice
+   the KL of the hierarchical prior to each output's total. */
+static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
+                                    int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride,
+                                  double *totals) {
     for (int64_t o = 0; o < count; o++) {
-        for (int64_t k = 0; k < steps; k += RUN) {
-            const int64_t from = o * inputs + k, to = o * stride + k;
-            total += posterior_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, at_most(RUN, steps - k));
-        }
+        const int64_t from = o * inputs, to = o * stride;
+        totals[o] += posterior_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, steps);
     }
     memset(weight + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
     memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
-    return total;
 }
 
 /* A sample of the output, and noise_over_deviation, for the backward. Returns twice the KL of the hierarchical prior. */
@@ -54,7 +54,7 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
     const forward_plan plan = plan_forward(samples, outputs, threads);
     const int64_t stride = stretch_stride(inputs);
     double *totals = (double *)room, total = 0.0;
-    float *panels = room + 2 * plan.blocks, *squares = panels + plan.samples * inputs;
+    float *panels = room + 2 * outputs, *squares = panels + plan.samples * inputs;
     float *variance = squares + plan.samples * inputs, *private_room = variance + samples * outputs;
 #pragma omp parallel num_threads(threads)
     {
@@ -70,20 +70,20 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
 #pragma omp for schedule(dynamic)
         for (int64_t block = 0; block < plan.blocks; block++) {
             const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
-            totals[block] = 0.0;
+            for (int64_t o = first; o < first + count; o++) totals[o] = 0.0;
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
-                totals[block] += parameters_of_stretch(theta + at, log_sigma2 + at, limit, inputs, steps, count, plan.width,
-                                                       weight, sigma2, stride);
+                parameters_of_stretch(theta + at, log_sigma2 + at, limit, inputs, steps, count, plan.width, weight, sigma2,
+                                      stride, totals + first);
                 multiply_stretch(&plan, weight, stride, count, panels + start * COLUMNS, inputs, steps, means, start > 0);
                 multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
                                  start > 0);
             }
-            put_block(&plan, means, bias, first, count, out, samples, outputs);
-            put_block(&plan, variances, 0, first, count, variance, samples, outputs);
+            put_outputs(&plan, means, bias, first, count, out, samples, outputs);
+            put_outputs(&plan, variances, 0, first, count, variance, samples, outputs);
         }
     }
-    for (int64_t block = 0; block < plan.blocks; block++) total += totals[block];
+    for (int64_t o = 0; o < outputs; o++) total += totals[o];
     vbdrop_sample(out, variance, noise_over_deviation, floor, draw, seed, samples * outputs, threads);
     return total;
 }
@@ -180,9 +180,9 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                     }
                     for (int64_t start = 0; start < columns; start += COLUMNS) {
                         const int64_t to = at + o * inputs + start;
-                        multiply_packed(of_mean.by_output + packed, panels + start * samples, samples, tiles, COLUMNS, 0);
-                        multiply_packed(of_variance.by_output + packed, squares + start * samples, samples,
-                                        tiles + ROWS * COLUMNS, COLUMNS, 0);
+                        multiply_long(of_mean.by_output + packed, panels + start * samples, samples, tiles, COLUMNS);
+                        multiply_long(of_variance.by_output + packed, squares + start * samples, samples,
+                                      tiles + ROWS * COLUMNS, COLUMNS);
                         put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, scale, tiles, by_theta + to,
                                       by_log_sigma2 + to, inputs, rows, at_most(COLUMNS, columns - start));
                     }

@@ -12,7 +12,7 @@
 /* The sum of many log(1 + x), x >= 0, as the logarithm of a product: mantissas are multiplied, exponents added, and there
    is one logarithm a run instead of one an element. What the rounding of 1 + x loses counts where x is small. */
 
-#define RUN (LANES * 64) /* elements that one product takes: no partial product leaves its type's range */
+#define RUN (LANES * 64) /* elements that one product takes at most: no partial product leaves its type's range */
 
 typedef struct {
     float mantissa[LANES], lost[LANES];
@@ -59,7 +59,7 @@ static inline float masked_at(float theta, float sigma2, float limit) {
     return sigma2 < limit * theta * theta ? theta : 0.0f;
 }
 
-/* sigma2 = exp(log_sigma2), and the mean as used */
+/* sigma2 = exp(log_sigma2), and the mean as used, for any number of weights */
 static inline void weights_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                               int64_t count) {
     int64_t i = 0;

@@ -1,8 +1,9 @@
 /* Matrix products of float32 by tiles that stay in the registers, for operands that are made on the way.
 
    A tile is ROWS by COLUMNS numbers of a result. One operand is a panel: for each step of the sum COLUMNS numbers, side by
-   side. The other gives ROWS numbers a step, each of which is spread over a register. Sums run over the steps in their
-   order, one after another, so a result does not depend on how the work is cut or on the number of threads. */
+   side. The other gives ROWS numbers a step, each of which is spread over a register. The steps of a sum are added one after
+   another, and callers cut long sums into stretches of the same lengths whatever the number of threads: a result does not
+   depend on it. */
 
 #ifndef VBDROP_TILES_H
 #define VBDROP_TILES_H
@@ -14,6 +15,8 @@
 
 static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
+#define STRETCH 512 /* at most so many steps are added up at once: the last digits of a longer sum would get lost */
+
 /* tile[r, c] = the sum over the steps k of rows[r, k] * panel[k, c], added to what is there with `add`; the numbers of
    `rows` are `row_stride` and `step_stride` apart, the rows of the tile `tile_stride`. */
 static inline __attribute__((always_inline)) void multiply(const float *rows, int64_t row_stride, int64_t step_stride,
@@ -21,7 +24,7 @@ static inline __attribute__((always_inline)) void multiply(const float *rows, in
                                                            int64_t tile_stride, int add) {
     vector sums[ROWS][2];
     for (int r = 0; r < ROWS; r++) {
-        for (int h = 0; h < 2; h++) sums[r][h] = add ? load(tile + r * tile_stride + h * WIDTH) : all(0.0f);
+        for (int h = 0; h < 2; h++) sums[r][h] = all(0.0f);
     }
     for (int64_t k = 0; k < steps; k++) {
         const vector left = load(panel + k * COLUMNS), right = load(panel + k * COLUMNS + WIDTH);
@@ -32,7 +35,11 @@ static inline __attribute__((always_inline)) void multiply(const float *rows, in
         }
     }
     for (int r = 0; r < ROWS; r++) {
-        for (int h = 0; h < 2; h++) store(tile + r * tile_stride + h * WIDTH, sums[r][h]);
+        for (int h = 0; h < 2; h++) {
+            float *to = tile + r * tile_stride + h * WIDTH;
+            if (add) sums[r][h] += load(to);
+            store(to, sums[r][h]);
+        }
     }
 }
 
@@ -46,6 +53,14 @@ static __attribute__((noinline)) void multiply_rows(const float *rows, int64_t r
 static __attribute__((noinline)) void multiply_packed(const float *rows, const float *panel, int64_t steps, float *tile,
                                                       int64_t tile_stride, int add) {
     multiply(rows, 1, ROWS, panel, steps, tile, tile_stride, add);
+}
+
+/* multiply_packed for any number of steps */
+static inline void multiply_long(const float *rows, const float *panel, int64_t steps, float *tile, int64_t tile_stride) {
+    for (int64_t k = 0; k < steps; k += STRETCH) {
+        multiply_packed(rows + k * ROWS, panel + k * COLUMNS, steps - k < STRETCH ? steps - k : STRETCH, tile, tile_stride,
+                        k > 0);
+    }
 }
 
 /* packed[k, r] = matrix[first + r, k], or 0 for rows that the matrix does not have */

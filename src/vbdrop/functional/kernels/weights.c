@@ -4,6 +4,7 @@
 
 #include "noise.h"
 #include "posterior.h"
+#include "weights.h"
 
 /* mean += deviation * noise; noise /= deviation, or 0 where there is no deviation to speak of. With `draw`, the noise is
    drawn here first. */
