@@ -56,7 +56,7 @@ typedef struct {
 } backward_plan;
 
 #define CHUNK (32 * ROWS)         /* outputs that a backward goes through at a time */
-#define FITTING (128 * 128)       /* so many numbers of x fit a cache, with what a block needs beside them */
+#define FITTING (128 * 256)       /* so many numbers of x fit a cache, with what a block needs beside them */
 
 static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     backward_plan plan;
