@@ -10,6 +10,7 @@ from vbdrop.functional.masks import alive, keep_factor, masked
 from vbdrop.functional.noisy_gates import noisy_gates, noisy_gates_reference
 from vbdrop.functional.noisy_weights import noisy_weights, noisy_weights_reference
 from vbdrop.functional.products import Convolution, MatrixProduct, Product
+from vbdrop.functional.rated_linear import rated_linear
 
 __all__ = [
     "Convolution",
@@ -27,6 +28,7 @@ __all__ = [
     "noisy_product",
     "noisy_weights",
     "noisy_weights_reference",
+    "rated_linear",
     "reference",
     "upper_bounded",
 ]

@@ -39,11 +39,11 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
     "vbdrop_has_products": ([], COUNT),
     "vbdrop_noisy_linear_room": ([*[SIZE] * 3, COUNT], SIZE),
     "vbdrop_noisy_linear": (
-        [*[POINTER] * 4, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 3, *[SIZE] * 3, COUNT],
+        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 3, *[SIZE] * 3, COUNT],
         ctypes.c_double,
     ),
     "vbdrop_noisy_linear_backward_room": ([*[SIZE] * 3, COUNT, COUNT], SIZE),
-    "vbdrop_noisy_linear_backward": ([*[POINTER] * 5, FLOAT, FLOAT, *[POINTER] * 5, *[SIZE] * 3, COUNT], None),
+    "vbdrop_noisy_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, *[POINTER] * 5, *[SIZE] * 3, COUNT], None),
     "vbdrop_gate": (
         [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
         ctypes.c_double,

@@ -15,6 +15,7 @@ from vbdrop.functional import (
     noisy_product,
     noisy_weights,
     noisy_weights_reference,
+    rated_linear,
     reference,
     upper_bounded,
 )
@@ -167,6 +168,11 @@ class NoisyLayer(Variational):
             prior = as_prior(self.noise.prior)
             yield Noisy("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
 
+    @property
+    def _bounded_log_alpha(self) -> Tensor:
+        bound = as_prior(self.noise.prior).max_log_alpha if isinstance(self.noise, Rates) else None
+        return upper_bounded(self.log_alpha, bound)
+
     def _expand_rate(self, log_alpha: Tensor) -> Tensor:
         per_unit = isinstance(self.noise, Rates) and self.noise.per == "unit"
         return self.per_input(log_alpha) if per_unit else log_alpha
@@ -191,6 +197,10 @@ class NoisyLayer(Variational):
             if self.fused:
                 return noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
             return noisy_weights_reference(*arguments)
+        if self.training and self.fused and isinstance(self.noise, Rates) and type(product) is MatrixProduct:
+            out = rated_linear(x, self.weight, self._bounded_log_alpha, self.bias)
+            if out is not None:
+                return out
         mean, sigma2 = self._posterior()
         if sigma2 is None:
             return product(x, mean, self.bias)
@@ -199,7 +209,7 @@ class NoisyLayer(Variational):
     def _posterior(self) -> tuple[Tensor, Tensor | None]:
         """The weights of a shared-rate or an eval forward: their means, and their variances where noise is drawn."""
         if isinstance(self.noise, Rates) and self.noise_is_on:
-            log_alpha = upper_bounded(self.log_alpha, as_prior(self.noise.prior).max_log_alpha)
+            log_alpha = self._bounded_log_alpha
             return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
         if not isinstance(self.noise, Weights):
             return self.weight, None

@@ -1,6 +1,7 @@
 /* The training forward and backward of a linear layer with noisy weights, each in one call; see blocks.h for the sizes.
 
-   The variances, the means as used and their gradients are there for a block of weights at a time, in a cache, and never
+   Either every weight has its log_sigma2, or (with log_sigma2 = NULL) every input its alpha, and the variances are
+   alpha * theta^2; the alphas then go to the squares of x, and the weights' squares stand for the variances. The variances, the means as used and their gradients are there for a block of weights at a time, in a cache, and never
    for all of them. */
 
 #include "blocks.h"
@@ -8,7 +9,7 @@
 #include "weights.h"
 
 #if STRETCH > RUN
-#error "a stretch is one run of posterior_of"
+#error "a stretch is one run of twice_kl_of"
 #endif
 
 /* Whether tiles fit the registers: elsewhere, the products of torch are the quicker ones. */
@@ -34,22 +35,37 @@ int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t output
            threads * forward_room_of_a_thread(&plan, inputs);
 }
 
+/* weights_of, or theta and its squares where weights have no log_sigma2 */
+static void parameters_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
+                          int64_t count) {
+    if (log_sigma2) {
+        weights_of(theta, log_sigma2, limit, weight, sigma2, count);
+        return;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+        weight[i] = theta[i];
+        sigma2[i] = theta[i] * theta[i];
+    }
+}
+
 /* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Adds twice
-   the KL of the hierarchical prior to each output's total. */
+   the KL of the hierarchical prior to each output's total, where weights have a log_sigma2. */
 static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
                                     int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride,
                                   double *totals) {
     for (int64_t o = 0; o < count; o++) {
         const int64_t from = o * inputs, to = o * stride;
-        totals[o] += posterior_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, steps);
+        parameters_of(theta + from, log_sigma2 ? log_sigma2 + from : 0, limit, weight + to, sigma2 + to, steps);
+        if (log_sigma2) totals[o] += twice_kl_of(theta + from, sigma2 + to, steps);
     }
     memset(weight + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
     memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
 }
 
 /* A sample of the output, and noise_over_deviation, for the backward. Returns twice the KL of the hierarchical prior. */
-double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *bias, float limit,
-                           float floor, int draw, uint64_t seed, float *room, float *out, float *noise_over_deviation,
+double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *alpha,
+                           const float *bias, float limit, float floor, int draw, uint64_t seed, float *room, float *out, float *noise_over_deviation,
                            int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
     const int64_t stride = stretch_stride(inputs);
@@ -62,7 +78,10 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
         for (int64_t s = 0; s < plan.samples; s += COLUMNS) {
             float *panel = panels + s * inputs, *square = squares + s * inputs;
             panel_of_rows(x, inputs, s, samples, inputs, panel);
-            for (int64_t i = 0; i < inputs * COLUMNS; i++) square[i] = panel[i] * panel[i];
+            for (int64_t i = 0; i < inputs; i++, panel += COLUMNS, square += COLUMNS) {
+                const float factor = alpha ? alpha[i] : 1.0f;
+                for (int64_t c = 0; c < COLUMNS; c++) square[c] = factor * panel[c] * panel[c];
+            }
         }
         float *weight = private_room + this_thread() * forward_room_of_a_thread(&plan, inputs);
         float *sigma2 = weight + plan.width * stride, *means = sigma2 + plan.width * stride;
@@ -73,7 +92,7 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
             for (int64_t o = first; o < first + count; o++) totals[o] = 0.0;
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
-                parameters_of_stretch(theta + at, log_sigma2 + at, limit, inputs, steps, count, plan.width, weight, sigma2,
+                parameters_of_stretch(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, steps, count, plan.width, weight, sigma2,
                                       stride, totals + first);
                 multiply_stretch(&plan, weight, stride, count, panels + start * COLUMNS, inputs, steps, means, start > 0);
                 multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
@@ -104,7 +123,7 @@ static void parameters_of_chunk(const float *theta, const float *log_sigma2, flo
                                 int64_t columns, float *weight, float *sigma2) {
     for (int64_t o = 0; o < count; o++) {
         fetch(theta + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
-        fetch(log_sigma2 + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
+        if (log_sigma2) fetch(log_sigma2 + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
         for (int64_t start = 0; start < columns; start += COLUMNS) {
             const int64_t from = o * inputs + start, to = start * CHUNK + o * COLUMNS;
             const int64_t valid = at_most(COLUMNS, columns - start);
@@ -112,7 +131,7 @@ static void parameters_of_chunk(const float *theta, const float *log_sigma2, flo
                 memset(weight + to, 0, COLUMNS * sizeof(float));
                 memset(sigma2 + to, 0, COLUMNS * sizeof(float));
             }
-            weights_of(theta + from, log_sigma2 + from, limit, weight + to, sigma2 + to, valid);
+            parameters_of(theta + from, log_sigma2 ? log_sigma2 + from : 0, limit, weight + to, sigma2 + to, valid);
         }
     }
 }
@@ -132,11 +151,25 @@ static void put_gradients(const float *theta, const float *sigma2, float limit, 
     }
 }
 
+/* From the tiles of both products to the gradients towards theta, and what they add to those towards log(alpha). */
+static void put_rated_gradients(const float *theta, const float *tiles, float *by_theta, float *by_log_alpha, int64_t inputs,
+                                int64_t rows, int64_t columns) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *mean = tiles + r * COLUMNS, *variance = tiles + (ROWS + r) * COLUMNS;
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            const float t = theta[r * inputs + c];
+            by_theta[r * inputs + c] = mean[c] + 2.0f * t * variance[c];
+            by_log_alpha[c] += t * t * variance[c];
+        }
+    }
+}
+
 /* The gradients of vbdrop_noisy_linear towards x (or not, if by_x is NULL), theta, log_sigma2 and bias (or not), with
-   `scale` times those of the hierarchical KL added. */
+   `scale` times those of the hierarchical KL added; by_rate is towards log_sigma2, or else towards log(alpha). */
 void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float *theta, const float *log_sigma2,
-                                  const float *noise_over_deviation, float limit, float scale, float *room, float *by_x,
-                                  float *by_theta, float *by_log_sigma2, float *by_bias, int64_t samples, int64_t inputs,
+                                  const float *alpha, const float *noise_over_deviation, float limit, float scale, float *room, float *by_x,
+                                  float *by_theta, float *by_rate, float *by_bias, int64_t samples, int64_t inputs,
                                   int64_t outputs, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
     const int need_x = by_x != 0;
@@ -163,11 +196,15 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                     copy_columns(x + s * inputs + first + start, columns - start, to);
                     /* d out / d variance = noise / (2 deviation); the half goes to the square */
                     for (int64_t c = 0; c < COLUMNS; c++) square[c] = 0.5f * to[c] * to[c];
+                    for (int64_t c = 0; alpha && c < at_most(COLUMNS, columns - start); c++) {
+                        square[c] *= alpha[first + start + c];
+                    }
                 }
             }
+            if (alpha) memset(by_rate + first, 0, (size_t)columns * sizeof(float));
             for (int64_t chunk = 0; chunk < outputs; chunk += CHUNK) {
                 const int64_t count = at_most(CHUNK, outputs - chunk), at = chunk * inputs + first;
-                parameters_of_chunk(theta + at, log_sigma2 + at, limit, inputs, count, columns, weight, sigma2);
+                parameters_of_chunk(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, count, columns, weight, sigma2);
                 if (need_x) {
                     multiply_chunk(&plan, of_mean.by_sample, outputs, chunk, count, weight, columns, sums);
                     multiply_chunk(&plan, of_variance.by_sample, outputs, chunk, count, sigma2, columns, square_sums);
@@ -176,22 +213,29 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                     const int64_t rows = at_most(ROWS, count - o), packed = (chunk + o) * samples;
                     for (int64_t r = o; r < o + rows; r++) {
                         fetch(by_theta + at + r * inputs, columns);
-                        fetch(by_log_sigma2 + at + r * inputs, columns);
+                        if (log_sigma2) fetch(by_rate + at + r * inputs, columns);
                     }
                     for (int64_t start = 0; start < columns; start += COLUMNS) {
-                        const int64_t to = at + o * inputs + start;
+                        const int64_t to = at + o * inputs + start, valid = at_most(COLUMNS, columns - start);
                         multiply_long(of_mean.by_output + packed, panels + start * samples, samples, tiles, COLUMNS);
                         multiply_long(of_variance.by_output + packed, squares + start * samples, samples,
                                       tiles + ROWS * COLUMNS, COLUMNS);
-                        put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, scale, tiles, by_theta + to,
-                                      by_log_sigma2 + to, inputs, rows, at_most(COLUMNS, columns - start));
+                        if (log_sigma2) {
+                            put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, scale, tiles, by_theta + to,
+                                          by_rate + to, inputs, rows, valid);
+                        } else {
+                            put_rated_gradients(theta + to, tiles, by_theta + to, by_rate + first + start, inputs, rows,
+                                                valid);
+                        }
                     }
                 }
             }
             for (int64_t s = 0; need_x && s < samples; s++) {
                 const float *mean = sums + s * plan.width, *variance = square_sums + s * plan.width;
                 const int64_t row = s * inputs + first;
-                for (int64_t i = 0; i < columns; i++) by_x[row + i] = mean[i] + variance[i] * x[row + i];
+                for (int64_t i = 0; i < columns; i++) {
+                    by_x[row + i] = mean[i] + variance[i] * x[row + i] * (alpha ? alpha[first + i] : 1.0f);
+                }
             }
         }
     }

@@ -111,7 +111,8 @@ static inline double twice_kl_of(const float *theta, const float *sigma2, int64_
     return total_of(&sum);
 }
 
-/* weights_of and twice_kl_of: each by itself, since together they have more to wait for at a time than a processor can see */
+/* weights_of and twice_kl_of, for at most RUN weights: each by itself, since together they have more to wait for at a time
+   than a processor can see */
 static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                                   int64_t count) {
     weights_of(theta, log_sigma2, limit, weight, sigma2, count);
