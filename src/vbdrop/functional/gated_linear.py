@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vbdrop.functional import native
 from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
+from vbdrop.functional.linear_kernels import as_matrix, usable
 from vbdrop.functional.masks import largest_alpha
-from vbdrop.functional.noisy_linear import as_matrix, usable
 from vbdrop.functional.once import once
 
 

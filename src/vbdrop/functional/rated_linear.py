@@ -1,7 +1,6 @@
 """The training forward of a linear layer whose inputs have a rate each, in one call of compiled code each way.
 
-What `noisy_product` does with a matrix product and ``sigma2 = alpha * weight**2``, by the kernels of `noisy_linear`: the
-variances are never there for all weights at once.
+What `noisy_product` does with a matrix product and ``sigma2 = alpha * weight**2``.
 """
 
 from typing import Any
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.functional import native
-from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
-from vbdrop.functional.noisy_linear import as_matrix, usable
+from vbdrop.functional.linear_kernels import as_matrix, sample, sample_gradients, usable
 from vbdrop.functional.once import once
 
 
@@ -28,29 +26,9 @@ class RatedLinear(torch.autograd.Function):
         noise: Tensor | None,
     ) -> Tensor:
         """Sample the output of a layer whose weights have the variances ``exp(log_alpha) * weight**2``."""
-        sizes = samples, _, outputs = *x.shape, weight.shape[0]
-        out, alpha = x.new_empty(samples, outputs), log_alpha.exp()
-        drawing = (1, native.seed()) if noise is None else (0, 0)
-        ratio = torch.empty_like(out) if noise is None else noise.clone()
-        kernels, threads = native.kernels_for_product(*sizes)
-        room = x.new_empty(native.room("vbdrop_noisy_linear_room", *sizes, threads))
-        kernels.vbdrop_noisy_linear(
-            x.data_ptr(),
-            weight.data_ptr(),
-            None,
-            alpha.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            0.0,
-            DEVIATION_FLOOR,
-            *drawing,
-            room.data_ptr(),
-            out.data_ptr(),
-            ratio.data_ptr(),
-            *sizes,
-            threads,
-        )
+        alpha = log_alpha.exp()
+        out, ratio, _ = sample(x, weight, None, alpha, bias, 0.0, noise)
         ctx.save_for_backward(x, weight, alpha, ratio)
-        ctx.sizes = sizes
         return out
 
     @staticmethod
@@ -58,34 +36,11 @@ class RatedLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
         x, weight, alpha, ratio = ctx.saved_tensors
-        sizes = samples, inputs, outputs = ctx.sizes
-        native.check_unreplaced(weight, shape=(outputs, inputs))
-        native.check_unreplaced(x, shape=(samples, inputs))
-        grad = grad.contiguous()
+        native.check_unreplaced(weight, shape=(ratio.shape[1], alpha.numel()))
+        native.check_unreplaced(x, shape=(ratio.shape[0], alpha.numel()))
         need_x, _, _, need_bias = ctx.needs_input_grad[:4]
-        by_x = torch.empty_like(x) if need_x else None
-        by_weight, by_log_alpha = torch.empty_like(weight), torch.empty_like(alpha)
-        by_bias = grad.new_empty(outputs) if need_bias else None
-        kernels, threads = native.kernels_for_product(*sizes)
-        room = x.new_empty(native.room("vbdrop_noisy_linear_backward_room", *sizes, need_x, threads))
-        kernels.vbdrop_noisy_linear_backward(
-            grad.data_ptr(),
-            x.data_ptr(),
-            weight.data_ptr(),
-            None,
-            alpha.data_ptr(),
-            ratio.data_ptr(),
-            0.0,
-            0.0,
-            room.data_ptr(),
-            None if by_x is None else by_x.data_ptr(),
-            by_weight.data_ptr(),
-            by_log_alpha.data_ptr(),
-            None if by_bias is None else by_bias.data_ptr(),
-            *sizes,
-            threads,
-        )
-        return by_x, by_weight, by_log_alpha, by_bias, None
+        saved = x, weight, None, alpha, ratio, 0.0
+        return *sample_gradients(grad, *saved, 0.0, need_x=need_x, need_bias=need_bias), None
 
 
 def rated_linear(
