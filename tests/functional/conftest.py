@@ -101,3 +101,12 @@ def wide_registers(compiler, monkeypatch):
         native.room.cache_clear()
 
     return wide
+
+
+@pytest.fixture(params=[1, 2], ids="{} threads".format)
+def threads(request):
+    """One thread, and then two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)

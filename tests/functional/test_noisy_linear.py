@@ -36,7 +36,7 @@ def results(function: object, given: list[Tensor | None], *extra: object) -> lis
     return [out.detach(), kl.detach(), *torch.autograd.grad((weights * out).sum() + 0.3 * kl, leaves)]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("need_x", [True, False])
 @pytest.mark.parametrize(
@@ -44,16 +44,11 @@ def results(function: object, given: list[Tensor | None], *extra: object) -> lis
     [(1, 1, 1), (3, 5, 2), (17, 33, 7), (32, 64, 24), (64, 300, 130), (300, 90, 400), (5, 5000, 13)],
     ids=str,
 )
-def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias, threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        given = arguments(*sizes, need_x=need_x, bias=bias)
-        assert linear_kernels.usable(given[0], given[1], given[3], given[4])
-        ours = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
-        steps = results(_NoisyWeightsAndKL, given, MatrixProduct(), THRESHOLD)
-    finally:
-        torch.set_num_threads(before)
+def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias):
+    given = arguments(*sizes, need_x=need_x, bias=bias)
+    assert linear_kernels.usable(given[0], given[1], given[3], given[4])
+    ours = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    steps = results(_NoisyWeightsAndKL, given, MatrixProduct(), THRESHOLD)
     for mine, theirs in zip(ours, steps, strict=True):
         scale = theirs.abs().max().item() + 1e-30
         torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6 * scale)

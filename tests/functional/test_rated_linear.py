@@ -13,14 +13,6 @@ def _kernels(products):
     """They are there, with products of their own."""
 
 
-@pytest.fixture(params=[1, 2], ids="{} threads".format)
-def _threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
-
-
 def arguments(
     samples: int, inputs: int, outputs: int, *, need_x: bool = True, bias: bool = True
 ) -> list[Tensor | None]:
@@ -49,7 +41,7 @@ def results(function, given: list[Tensor | None], noise: Tensor) -> list[Tensor]
 SIZES = [(1, 1, 1), (3, 5, 2), (17, 33, 7), (32, 64, 24), (64, 300, 130), (300, 90, 400), (5, 5000, 13)]
 
 
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("need_x", [True, False])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
