@@ -23,7 +23,10 @@ static inline int64_t share_of(int64_t parts, int64_t most, int threads) {
     return at_most(most, fair > 1 ? fair : 1);
 }
 
-/* The forward: blocks of `width` outputs; within them the inputs go by stretches of STRETCH. */
+#define STRETCH 2048  /* inputs that a forward goes through at a time */
+#define MOST_GROUPS 4 /* a block of a forward has at most so many times ROWS outputs */
+
+/* The forward: blocks of `width` outputs; within them the inputs go by stretches. */
 typedef struct {
     int64_t width, blocks;
     int64_t samples; /* rounded up to whole panels */
@@ -31,7 +34,7 @@ typedef struct {
 
 static inline forward_plan plan_forward(int64_t samples, int64_t outputs, int threads) {
     forward_plan plan;
-    plan.width = ROWS * share_of((outputs + ROWS - 1) / ROWS, 4, threads);
+    plan.width = ROWS * share_of((outputs + ROWS - 1) / ROWS, MOST_GROUPS, threads);
     plan.blocks = (outputs + plan.width - 1) / plan.width;
     plan.samples = rounded_up(samples, COLUMNS);
     return plan;
@@ -74,13 +77,13 @@ typedef struct {
 } packed_gradient;
 
 static inline int64_t room_of_packed(const backward_plan *plan, int64_t samples, int64_t outputs, int need_x) {
-    return plan->outputs * samples + (need_x ? plan->samples * outputs : 0);
+    return lines(plan->outputs * samples) + (need_x ? lines(plan->samples * outputs) : 0);
 }
 
 /* where it lies in the room, of which it takes its part */
 static inline packed_gradient packed_at(float **room, const backward_plan *plan, int64_t samples, int64_t outputs,
                                         int need_x) {
-    const packed_gradient packed = {*room + plan->outputs * samples, *room};
+    const packed_gradient packed = {*room + lines(plan->outputs * samples), *room};
     *room += room_of_packed(plan, samples, outputs, need_x);
     return packed;
 }

@@ -6,7 +6,7 @@
 #include "noise.h"
 
 static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs) {
-    return (COLUMNS + ROWS) * inputs + plan->width * plan->samples;
+    return lines((COLUMNS + ROWS) * inputs) + plan->width * plan->samples;
 }
 
 /* how many floats of room vbdrop_gated_linear needs */

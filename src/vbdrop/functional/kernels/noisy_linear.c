@@ -8,10 +8,6 @@
 #include "posterior.h"
 #include "weights.h"
 
-#if STRETCH > RUN
-#error "a stretch is one run of twice_kl_of"
-#endif
-
 /* Whether tiles fit the registers: elsewhere, the products of torch are the quicker ones. */
 int vbdrop_has_products(void) {
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
@@ -28,10 +24,13 @@ static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs
     return 2 * plan->width * (stretch_stride(inputs) + plan->samples);
 }
 
+/* a double for every ROWS outputs */
+static int64_t room_of_totals(int64_t outputs) { return lines(2 * ((outputs + ROWS - 1) / ROWS)); }
+
 /* how many floats of room vbdrop_noisy_linear needs */
 int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
-    return 2 * outputs + 2 * plan.samples * inputs + samples * outputs +
+    return room_of_totals(outputs) + 2 * plan.samples * inputs + lines(samples * outputs) +
            threads * forward_room_of_a_thread(&plan, inputs);
 }
 
@@ -50,14 +49,14 @@ static void parameters_of(const float *theta, const float *log_sigma2, float lim
 }
 
 /* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Adds twice
-   the KL of the hierarchical prior to each output's total, where weights have a log_sigma2. */
+   the KL of the hierarchical prior to the sum of each ROWS of them, where weights have a log_sigma2. */
 static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
                                     int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride,
-                                  double *totals) {
+                                  log1p_vectors *sums) {
     for (int64_t o = 0; o < count; o++) {
         const int64_t from = o * inputs, to = o * stride;
         parameters_of(theta + from, log_sigma2 ? log_sigma2 + from : 0, limit, weight + to, sigma2 + to, steps);
-        if (log_sigma2) totals[o] += twice_kl_of(theta + from, sigma2 + to, steps);
+        if (log_sigma2) add_kl(sums + o / ROWS, theta + from, sigma2 + to, steps);
     }
     memset(weight + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
     memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
@@ -70,17 +69,17 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
     const forward_plan plan = plan_forward(samples, outputs, threads);
     const int64_t stride = stretch_stride(inputs);
     double *totals = (double *)room, total = 0.0;
-    float *panels = room + 2 * outputs, *squares = panels + plan.samples * inputs;
-    float *variance = squares + plan.samples * inputs, *private_room = variance + samples * outputs;
+    float *panels = room + room_of_totals(outputs), *squares = panels + plan.samples * inputs;
+    float *variance = squares + plan.samples * inputs, *private_room = variance + lines(samples * outputs);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
         for (int64_t s = 0; s < plan.samples; s += COLUMNS) {
             float *panel = panels + s * inputs, *square = squares + s * inputs;
             panel_of_rows(x, inputs, s, samples, inputs, panel);
-            for (int64_t i = 0; i < inputs; i++, panel += COLUMNS, square += COLUMNS) {
-                const float factor = alpha ? alpha[i] : 1.0f;
-                for (int64_t c = 0; c < COLUMNS; c++) square[c] = factor * panel[c] * panel[c];
+            for (int64_t i = 0; i < inputs * COLUMNS; i++) square[i] = panel[i] * panel[i];
+            for (int64_t i = 0; alpha && i < inputs; i++) {
+                for (int64_t c = 0; c < COLUMNS; c++) square[i * COLUMNS + c] *= alpha[i];
             }
         }
         float *weight = private_room + this_thread() * forward_room_of_a_thread(&plan, inputs);
@@ -89,20 +88,22 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
 #pragma omp for schedule(dynamic)
         for (int64_t block = 0; block < plan.blocks; block++) {
             const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
-            for (int64_t o = first; o < first + count; o++) totals[o] = 0.0;
+            log1p_vectors kl[MOST_GROUPS];
+            for (int64_t g = 0; g < MOST_GROUPS; g++) start_vectors(kl + g);
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
                 parameters_of_stretch(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, steps, count, plan.width, weight, sigma2,
-                                      stride, totals + first);
+                                      stride, kl);
                 multiply_stretch(&plan, weight, stride, count, panels + start * COLUMNS, inputs, steps, means, start > 0);
                 multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
                                  start > 0);
             }
+            for (int64_t o = 0; o < count; o += ROWS) totals[(first + o) / ROWS] = total_of_vectors(kl + o / ROWS);
             put_outputs(&plan, means, bias, first, count, out, samples, outputs);
             put_outputs(&plan, variances, 0, first, count, variance, samples, outputs);
         }
     }
-    for (int64_t o = 0; o < outputs; o++) total += totals[o];
+    for (int64_t o = 0; o < outputs; o += ROWS) total += totals[o / ROWS];
     vbdrop_sample(out, variance, noise_over_deviation, floor, draw, seed, samples * outputs, threads);
     return total;
 }
@@ -114,7 +115,7 @@ static int64_t backward_room_of_a_thread(const backward_plan *plan, int64_t samp
 /* how many floats of room vbdrop_noisy_linear_backward needs */
 int64_t vbdrop_noisy_linear_backward_room(int64_t samples, int64_t inputs, int64_t outputs, int need_x, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
-    return samples * outputs + 2 * room_of_packed(&plan, samples, outputs, need_x) +
+    return lines(samples * outputs) + 2 * room_of_packed(&plan, samples, outputs, need_x) +
            threads * backward_room_of_a_thread(&plan, samples, need_x);
 }
 
@@ -173,7 +174,7 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                                   int64_t outputs, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
     const int need_x = by_x != 0;
-    float *noisy = room, *next = room + samples * outputs;
+    float *noisy = room, *next = room + lines(samples * outputs);
     const packed_gradient of_mean = packed_at(&next, &plan, samples, outputs, need_x);
     const packed_gradient of_variance = packed_at(&next, &plan, samples, outputs, need_x);
 #pragma omp parallel num_threads(threads)

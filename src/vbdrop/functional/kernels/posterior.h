@@ -74,49 +74,79 @@ static inline void weights_of(const float *theta, const float *log_sigma2, float
     }
 }
 
-/* The sums of add_log1p in registers; their exponents are 127 too large a step. */
+/* The sums of add_log1p in registers. */
+#define SUMS (LANES / WIDTH)
+
 typedef struct {
-    vector mantissa, lost;
-    integers exponent;
+    vector mantissa[SUMS], lost[SUMS];
+    integers exponent[SUMS];
 } log1p_vectors;
 
-static inline void add_log1p_vector(log1p_vectors *sum, vector x) {
-    x = smaller(all(1e38f), x);
-    const vector u = x + 1.0f;
-    sum->mantissa *= (vector)(((integers)u & 0x007fffff) | 0x3f800000);
-    sum->exponent += (integers)u >> 23;
-    sum->lost += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f)));
-}
-
-/* The sum of log(1 + theta^2 / sigma2), that is twice the KL of the hierarchical prior, for at most RUN weights. */
-static inline double twice_kl_of(const float *theta, const float *sigma2, int64_t count) {
-    enum { SUMS = LANES / WIDTH };
-    log1p_vectors sums[SUMS];
-    log1p_sum sum;
-    int64_t i = 0;
-    for (int h = 0; h < SUMS; h++) sums[h] = (log1p_vectors){all(1.0f), all(0.0f), (integers){0}};
-    for (; i + LANES <= count; i += LANES) {
-        for (int h = 0; h < SUMS; h++) {
-            const vector t = load(theta + i + h * WIDTH), square = t * t;
-            add_log1p_vector(sums + h, square / load(sigma2 + i + h * WIDTH) + (square - square));
-        }
-    }
+static inline void start_vectors(log1p_vectors *sum) {
     for (int h = 0; h < SUMS; h++) {
-        sums[h].exponent -= (int32_t)(127 * (i / LANES));
-        memcpy(sum.mantissa + h * WIDTH, &sums[h].mantissa, sizeof(vector));
-        memcpy(sum.lost + h * WIDTH, &sums[h].lost, sizeof(vector));
-        memcpy(sum.exponent + h * WIDTH, &sums[h].exponent, sizeof(vector));
+        sum->mantissa[h] = all(1.0f);
+        sum->lost[h] = all(0.0f);
+        sum->exponent[h] = (integers){0};
     }
-    for (int l = 0; i < count; i++, l++) add_log1p(&sum, l, ratio_of(theta[i] * theta[i], 1.0f / sigma2[i]));
-    return total_of(&sum);
 }
 
-/* weights_of and twice_kl_of, for at most RUN weights: each by itself, since together they have more to wait for at a time
-   than a processor can see */
+static inline double total_of_vectors(const log1p_vectors *sum) {
+    log1p_sum lanes;
+    memcpy(lanes.mantissa, sum->mantissa, sizeof lanes.mantissa);
+    memcpy(lanes.lost, sum->lost, sizeof lanes.lost);
+    memcpy(lanes.exponent, sum->exponent, sizeof lanes.exponent);
+    return total_of(&lanes);
+}
+
+/* Add log(1 + theta^2 / sigma2) of LANES weights; the exponents become 127 too large. */
+static inline void add_kl_step(log1p_vectors *sum, const float *theta, const float *sigma2) {
+    for (int h = 0; h < SUMS; h++) {
+        const vector t = load(theta + h * WIDTH), square = t * t;
+        const vector x = smaller(all(1e38f), square / load(sigma2 + h * WIDTH) + (square - square)), u = x + 1.0f;
+        sum->mantissa[h] *= (vector)(((integers)u & 0x007fffff) | 0x3f800000);
+        sum->exponent[h] += (integers)u >> 23;
+        sum->lost[h] += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f))); /* NaN goes this way, into the total */
+    }
+}
+
+/* What the products have beyond 2 goes to the exponents, which lose the 127 of each step, so that the sum can go on. */
+static inline void settle(log1p_vectors *sum, int64_t steps) {
+    for (int h = 0; h < SUMS; h++) {
+        const integers bits = (integers)sum->mantissa[h];
+        sum->exponent[h] += (bits >> 23) - (int32_t)(127 * (steps + 1));
+        sum->mantissa[h] = (vector)((bits & 0x007fffff) | 0x3f800000);
+    }
+}
+
+/* Add the log(1 + theta^2 / sigma2) of any number of weights, that is twice their KL from the hierarchical prior. */
+static inline void add_kl(log1p_vectors *sum, const float *theta, const float *sigma2, int64_t count) {
+    log1p_vectors here = *sum;
+    int64_t i = 0;
+    while (i + LANES <= count) {
+        const int64_t start = i, end = at_most(start + RUN, count);
+        for (; i + LANES <= end; i += LANES) add_kl_step(&here, theta + i, sigma2 + i);
+        settle(&here, (i - start) / LANES);
+    }
+    if (i < count) { /* the rest, filled up with weights that are zero: their logarithm is, too */
+        float last_theta[LANES] = {0}, last_sigma2[LANES];
+        for (int l = 0; l < LANES; l++) last_sigma2[l] = 1.0f;
+        memcpy(last_theta, theta + i, (size_t)(count - i) * sizeof(float));
+        memcpy(last_sigma2, sigma2 + i, (size_t)(count - i) * sizeof(float));
+        add_kl_step(&here, last_theta, last_sigma2);
+        settle(&here, 1);
+    }
+    *sum = here;
+}
+
+/* weights_of, and as the result twice the KL: each by itself, since together they have more to wait for at a time than a
+   processor can see */
 static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                                   int64_t count) {
+    log1p_vectors sum;
+    start_vectors(&sum);
     weights_of(theta, log_sigma2, limit, weight, sigma2, count);
-    return twice_kl_of(theta, sigma2, count);
+    add_kl(&sum, theta, sigma2, count);
+    return total_of_vectors(&sum);
 }
 
 /* From the gradients towards the mean as used and sigma2 to those towards theta and log_sigma2, with `scale` times the

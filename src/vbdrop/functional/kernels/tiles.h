@@ -15,7 +15,9 @@
 
 static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
-#define STRETCH 512 /* at most so many steps are added up at once: the last digits of a longer sum would get lost */
+/* numbers of whole lines of a cache: what comes after them in a room starts with a line, too */
+static inline int64_t lines(int64_t count) { return rounded_up(count, 16); }
+
 
 /* tile[r, c] = the sum over the steps k of rows[r, k] * panel[k, c], added to what is there with `add`; the numbers of
    `rows` are `row_stride` and `step_stride` apart, the rows of the tile `tile_stride`. */
@@ -55,10 +57,12 @@ static __attribute__((noinline)) void multiply_packed(const float *rows, const f
     multiply(rows, 1, ROWS, panel, steps, tile, tile_stride, add);
 }
 
+#define STEPS 512 /* that are added up at once: the last digits of a longer sum would get lost */
+
 /* multiply_packed for any number of steps */
 static inline void multiply_long(const float *rows, const float *panel, int64_t steps, float *tile, int64_t tile_stride) {
-    for (int64_t k = 0; k < steps; k += STRETCH) {
-        multiply_packed(rows + k * ROWS, panel + k * COLUMNS, steps - k < STRETCH ? steps - k : STRETCH, tile, tile_stride,
+    for (int64_t k = 0; k < steps; k += STEPS) {
+        multiply_packed(rows + k * ROWS, panel + k * COLUMNS, steps - k < STEPS ? steps - k : STEPS, tile, tile_stride,
                         k > 0);
     }
 }
