@@ -8,7 +8,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
 from vbdrop.convert import convert_
-from vbdrop.functional import native
+from vbdrop.functional import MatrixProduct, native
 from vbdrop.layers import Conv2d, Rates, Units, Weights
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import LogUniformCubic, log_alpha_of
@@ -277,3 +277,20 @@ def test_a_layer_that_starts_at_zero_can_learn_in_eval_mode():
     convert_(layer, Weights())
     layer.eval()(torch.ones(1, 4)).sum().backward()
     assert layer.weight.grad.tolist() == [[1.0] * 4] * 2
+
+
+@pytest.mark.parametrize("mode", [Units(), Weights(), Rates()], ids=lambda mode: type(mode).__name__)
+def test_a_product_of_another_kind_is_the_one_that_is_used(mode):
+    class Doubled(MatrixProduct):
+        def __call__(self, x, weight, bias=None):
+            return 2 * super().__call__(x, weight, bias)
+
+    torch.manual_seed(0)
+    layer, x = nn.Linear(3, 4, bias=False), torch.randn(2, 3)
+    convert_(layer, mode)
+    with torch.no_grad():
+        for name in ("log_sigma2", "log_alpha"):
+            for module in layer.modules():
+                if name in module._parameters:
+                    module._parameters[name].fill_(-40.0)
+    torch.testing.assert_close(layer.noisy_forward(x, Doubled()), 2 * layer.noisy_forward(x, MatrixProduct()))
