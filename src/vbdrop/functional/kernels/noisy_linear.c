@@ -52,7 +52,7 @@ static void parameters_of(const float *theta, const float *log_sigma2, float lim
    the KL of the hierarchical prior to the sum of each ROWS of them, where weights have a log_sigma2. */
 static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
                                     int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride,
-                                  log1p_vectors *sums) {
+                                  log1p_sum *sums) {
     for (int64_t o = 0; o < count; o++) {
         const int64_t from = o * inputs, to = o * stride;
         parameters_of(theta + from, log_sigma2 ? log_sigma2 + from : 0, limit, weight + to, sigma2 + to, steps);
@@ -88,8 +88,8 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
 #pragma omp for schedule(dynamic)
         for (int64_t block = 0; block < plan.blocks; block++) {
             const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
-            log1p_vectors kl[MOST_GROUPS];
-            for (int64_t g = 0; g < MOST_GROUPS; g++) start_vectors(kl + g);
+            log1p_sum kl[MOST_GROUPS];
+            for (int64_t g = 0; g < MOST_GROUPS; g++) start_sum(kl + g);
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
                 parameters_of_stretch(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, steps, count, plan.width, weight, sigma2,
@@ -98,7 +98,7 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
                 multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
                                  start > 0);
             }
-            for (int64_t o = 0; o < count; o += ROWS) totals[(first + o) / ROWS] = total_of_vectors(kl + o / ROWS);
+            for (int64_t o = 0; o < count; o += ROWS) totals[(first + o) / ROWS] = total_of(kl + o / ROWS);
             put_outputs(&plan, means, bias, first, count, out, samples, outputs);
             put_outputs(&plan, variances, 0, first, count, variance, samples, outputs);
         }

@@ -10,49 +10,34 @@
 #define LOG_2 0.69314718055994531
 
 /* The sum of many log(1 + x), x >= 0, as the logarithm of a product: mantissas are multiplied, exponents added, and there
-   is one logarithm a run instead of one an element. What the rounding of 1 + x loses counts where x is small. */
+   is one logarithm for many elements. What the rounding of 1 + x loses counts where x is small. */
 
 #define RUN (LANES * 64) /* elements that one product takes at most: no partial product leaves its type's range */
+#define SUMS (LANES / WIDTH)
 
 typedef struct {
-    float mantissa[LANES], lost[LANES];
-    int32_t exponent[LANES];
+    vector mantissa[SUMS], lost[SUMS];
+    integers exponent[SUMS];
 } log1p_sum;
 
 static inline void start_sum(log1p_sum *sum) {
-    for (int l = 0; l < LANES; l++) {
-        sum->mantissa[l] = 1.0f;
-        sum->lost[l] = 0.0f;
-        sum->exponent[l] = 0;
+    for (int h = 0; h < SUMS; h++) {
+        sum->mantissa[h] = all(1.0f);
+        sum->lost[h] = all(0.0f);
+        sum->exponent[h] = (integers){0};
     }
-}
-
-static inline void add_log1p(log1p_sum *sum, int l, float x) {
-    x = x > 1e38f ? 1e38f : x;
-    const float u = 1.0f + x;
-    const int32_t bits = to_bits(u);
-    sum->mantissa[l] *= from_bits((bits & 0x007fffff) | 0x3f800000);
-    sum->exponent[l] += (bits >> 23) - 127;
-    sum->lost[l] += u >= 2.0f ? 0.0f : x - (u - 1.0f); /* NaN goes this way, into the total */
 }
 
 static inline double total_of(const log1p_sum *sum) {
-    double total = 0.0;
-    for (int from = 0; from < LANES; from += 8) {
-        double mantissa = 1.0;
-        int64_t exponent = 0;
-        for (int l = from; l < from + 8; l++) {
-            mantissa *= (double)sum->mantissa[l];
-            exponent += sum->exponent[l];
-            total += (double)sum->lost[l];
-        }
-        total += log(mantissa) + (double)exponent * LOG_2;
+    double total = 0.0, mantissa = 1.0;
+    int64_t exponent = 0;
+    for (int l = 0; l < LANES; l++) {
+        mantissa *= (double)sum->mantissa[l / WIDTH][l % WIDTH];
+        exponent += sum->exponent[l / WIDTH][l % WIDTH];
+        total += (double)sum->lost[l / WIDTH][l % WIDTH];
     }
-    return total;
+    return total + log(mantissa) + (double)exponent * LOG_2;
 }
-
-/* theta^2 times the precision 1 / sigma2; not a number where the square is none that float32 has */
-static inline float ratio_of(float square, float precision) { return square * precision + (square - square); }
 
 /* The mean as used: a mask takes what has sigma2 >= limit * theta^2. */
 static inline float masked_at(float theta, float sigma2, float limit) {
@@ -74,32 +59,8 @@ static inline void weights_of(const float *theta, const float *log_sigma2, float
     }
 }
 
-/* The sums of add_log1p in registers. */
-#define SUMS (LANES / WIDTH)
-
-typedef struct {
-    vector mantissa[SUMS], lost[SUMS];
-    integers exponent[SUMS];
-} log1p_vectors;
-
-static inline void start_vectors(log1p_vectors *sum) {
-    for (int h = 0; h < SUMS; h++) {
-        sum->mantissa[h] = all(1.0f);
-        sum->lost[h] = all(0.0f);
-        sum->exponent[h] = (integers){0};
-    }
-}
-
-static inline double total_of_vectors(const log1p_vectors *sum) {
-    log1p_sum lanes;
-    memcpy(lanes.mantissa, sum->mantissa, sizeof lanes.mantissa);
-    memcpy(lanes.lost, sum->lost, sizeof lanes.lost);
-    memcpy(lanes.exponent, sum->exponent, sizeof lanes.exponent);
-    return total_of(&lanes);
-}
-
 /* Add log(1 + theta^2 / sigma2) of LANES weights; the exponents become 127 too large. */
-static inline void add_kl_step(log1p_vectors *sum, const float *theta, const float *sigma2) {
+static inline void add_kl_step(log1p_sum *sum, const float *theta, const float *sigma2) {
     for (int h = 0; h < SUMS; h++) {
         const vector t = load(theta + h * WIDTH), square = t * t;
         const vector x = smaller(all(1e38f), square / load(sigma2 + h * WIDTH) + (square - square)), u = x + 1.0f;
@@ -110,7 +71,7 @@ static inline void add_kl_step(log1p_vectors *sum, const float *theta, const flo
 }
 
 /* What the products have beyond 2 goes to the exponents, which lose the 127 of each step, so that the sum can go on. */
-static inline void settle(log1p_vectors *sum, int64_t steps) {
+static inline void settle(log1p_sum *sum, int64_t steps) {
     for (int h = 0; h < SUMS; h++) {
         const integers bits = (integers)sum->mantissa[h];
         sum->exponent[h] += (bits >> 23) - (int32_t)(127 * (steps + 1));
@@ -119,8 +80,8 @@ static inline void settle(log1p_vectors *sum, int64_t steps) {
 }
 
 /* Add the log(1 + theta^2 / sigma2) of any number of weights, that is twice their KL from the hierarchical prior. */
-static inline void add_kl(log1p_vectors *sum, const float *theta, const float *sigma2, int64_t count) {
-    log1p_vectors here = *sum;
+static inline void add_kl(log1p_sum *sum, const float *theta, const float *sigma2, int64_t count) {
+    log1p_sum here = *sum;
     int64_t i = 0;
     while (i + LANES <= count) {
         const int64_t start = i, end = at_most(start + RUN, count);
@@ -142,11 +103,11 @@ static inline void add_kl(log1p_vectors *sum, const float *theta, const float *s
    processor can see */
 static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                                   int64_t count) {
-    log1p_vectors sum;
-    start_vectors(&sum);
+    log1p_sum sum;
+    start_sum(&sum);
     weights_of(theta, log_sigma2, limit, weight, sigma2, count);
     add_kl(&sum, theta, sigma2, count);
-    return total_of_vectors(&sum);
+    return total_of(&sum);
 }
 
 /* From the gradients towards the mean as used and sigma2 to those towards theta and log_sigma2, with `scale` times the

@@ -63,18 +63,8 @@ double vbdrop_kl(const float *theta, const float *log_sigma2, int64_t n, int thr
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : total)
     for (int64_t start = 0; start < n; start += RUN) {
-        const int64_t end = at_most(start + RUN, n);
-        int64_t i = start;
-        log1p_sum sum;
-        start_sum(&sum);
-        for (; i + LANES <= end; i += LANES) {
-#pragma omp simd
-            for (int l = 0; l < LANES; l++) {
-                add_log1p(&sum, l, ratio_of(theta[i + l] * theta[i + l], exp_of(-log_sigma2[i + l])));
-            }
-        }
-        for (int l = 0; i < end; i++, l++) add_log1p(&sum, l, ratio_of(theta[i] * theta[i], exp_of(-log_sigma2[i])));
-        total += total_of(&sum);
+        float weight[RUN], sigma2[RUN];
+        total += posterior_of(theta + start, log_sigma2 + start, 0.0f, weight, sigma2, at_most(RUN, n - start));
     }
     return total;
 }
