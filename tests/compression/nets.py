@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 from torch.utils import _pytree as pytree
 
-from vbdrop.compression.graph import trace
+from vbdrop.analysis.graph import trace
 from vbdrop.compression.removal import Removal, remove
 
 

@@ -20,7 +20,7 @@ from tests.compression.nets import (
 from torch import fx, nn
 from torch.nn.functional import relu
 
-from vbdrop.compression.graph import trace
+from vbdrop.analysis.graph import trace
 from vbdrop.compression.removal import remove
 
 SHARES = (0.1, 0.5, 0.9, 0.99)

@@ -1,6 +1,6 @@
-from vbdrop.data.spec import Layout
+from vbdrop.data.spec import FileLayout
 
-LAYOUT = Layout(folders=("deep/er", "."), files=("a", "b"), read=lambda folder: None, suffixes=("", ".gz"))
+LAYOUT = FileLayout(folders=("deep/er", "."), files=("a", "b"), read=lambda folder: None, suffixes=("", ".gz"))
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from vbdrop.experiments import ABLATIONS, Book, ablations, layout, markdown, protocol_of, settings, table
 from vbdrop.experiments.ablations import BASE, TWINS
-from vbdrop.experiments.sheets import chosen, missing, notes
+from vbdrop.experiments.table_text import chosen, missing, notes
 from vbdrop.methods import METHODS
 
 COLUMN = "lenet-300-100"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vbdrop.experiments import PROTOCOLS, Book, protocol_of, resolve, settings, table
-from vbdrop.experiments.sheets import notes
+from vbdrop.experiments.table_text import notes
 from vbdrop.methods import METHODS
 
 

@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 
 from vbdrop.exporting.c_calls import Places, write_operation
-from vbdrop.exporting.c_program import Affine, Buffer, Combine, Convolution, Gather, Geometry, Linear, Pointwise
+from vbdrop.exporting.c_program import (
+    Affine,
+    Buffer,
+    Combine,
+    ConvolutionOperation,
+    Gather,
+    Geometry,
+    Linear,
+    Pointwise,
+)
 
 PLACES = Places(("input",), "scratch + 8", "scratch + 64")
 
@@ -11,10 +20,10 @@ def linear(weight: np.ndarray) -> Linear:
     return Linear("fc", Buffer(0, weight.shape[1]), Buffer(1, len(weight)), weight, np.zeros(len(weight)), rows=1)
 
 
-def convolution(weight: np.ndarray, size: int) -> Convolution:
+def convolution(weight: np.ndarray, size: int) -> ConvolutionOperation:
     out = size - weight.shape[2] + 1
     geometry = Geometry(weight.shape[1], (size, size), weight.shape[2:], (1, 1), (0, 0), (1, 1), (out, out))
-    return Convolution("conv", Buffer(0, 1), Buffer(1, 1), weight, np.zeros(len(weight)), geometry)
+    return ConvolutionOperation("conv", Buffer(0, 1), Buffer(1, 1), weight, np.zeros(len(weight)), geometry)
 
 
 def kernels(operation) -> set[str]:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vbdrop.exporting.c_memory import place
-from vbdrop.exporting.c_program import Buffer, Combine, Convolution, Geometry, Pointwise, Pool, Program, Softmax
+from vbdrop.exporting.c_program import (
+    Buffer,
+    Combine,
+    ConvolutionOperation,
+    CProgram,
+    Geometry,
+    Pointwise,
+    Pool,
+    Softmax,
+)
 
 
 def relu(source: Buffer, target: Buffer) -> Pointwise:
@@ -18,7 +27,7 @@ def offset_of(expression: str) -> int:
 
 def test_a_chain_in_place_is_written_into_the_output():
     buffers = [Buffer(i, 8) for i in range(4)]
-    program = Program(buffers[0], buffers[3], [relu(a, b) for a, b in pairwise(buffers)])
+    program = CProgram(buffers[0], buffers[3], [relu(a, b) for a, b in pairwise(buffers)])
     layout = place(program)
     assert [layout.buffers[buffer] for buffer in buffers] == ["input", "output", "output", "output"]
     assert layout.scratch_size == 0
@@ -26,7 +35,7 @@ def test_a_chain_in_place_is_written_into_the_output():
 
 def test_what_is_read_again_is_not_written_over():
     x, a, b, c = (Buffer(i, 8) for i in range(4))
-    program = Program(x, c, [relu(x, a), relu(a, b), Combine("add", b, c, a, "+", 1)])
+    program = CProgram(x, c, [relu(x, a), relu(a, b), Combine("add", b, c, a, "+", 1)])
     layout = place(program)
     assert layout.buffers[a].startswith("scratch")
     assert layout.buffers[b] == layout.buffers[c] == "output"
@@ -34,7 +43,7 @@ def test_what_is_read_again_is_not_written_over():
 
 def test_a_value_that_meets_itself_gets_a_place_of_its_own():
     x, a, b = (Buffer(i, 8) for i in range(3))
-    layout = place(Program(x, b, [relu(x, a), Combine("square", a, b, a, "*", 1)]))
+    layout = place(CProgram(x, b, [relu(x, a), Combine("square", a, b, a, "*", 1)]))
     assert layout.buffers[a] != layout.buffers[b]
 
 
@@ -42,7 +51,7 @@ def pool(source: Buffer, target: Buffer) -> Pool:
     """An operation that cannot work in place, and needs a workspace of 4."""
     axis = np.zeros(0, np.int64)
     geometry = Geometry(1, (2, 2), (1, 2), (1, 1), (0, 0), (1, 1), (2, 1))
-    return Convolution("conv", source, target, np.zeros((1, 1, 1, 2)), axis.astype(float), geometry)
+    return ConvolutionOperation("conv", source, target, np.zeros((1, 1, 1, 2)), axis.astype(float), geometry)
 
 
 @st.composite
@@ -63,7 +72,7 @@ def programs(draw):
         else:
             operations.append(Combine("add", source, target, draw(st.sampled_from(same)), "+", 1))
         buffers.append(target)
-    return Program(buffers[0], buffers[-1], operations)
+    return CProgram(buffers[0], buffers[-1], operations)
 
 
 @given(programs())
@@ -95,7 +104,7 @@ def test_no_value_is_written_over_before_its_last_use(program):
 
 def test_memory_is_used_again():
     buffers = [Buffer(i, 100) for i in range(7)]
-    program = Program(buffers[0], buffers[6], [pool(a, b) for a, b in pairwise(buffers)])
+    program = CProgram(buffers[0], buffers[6], [pool(a, b) for a, b in pairwise(buffers)])
     assert place(program).scratch_size <= 2 * 104 + 4
     softmax = Softmax("softmax", buffers[0], buffers[1], 10, 1, log=False)
-    assert place(Program(buffers[0], buffers[1], [softmax])).scratch_size == 0
+    assert place(CProgram(buffers[0], buffers[1], [softmax])).scratch_size == 0

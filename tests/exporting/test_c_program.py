@@ -3,14 +3,23 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vbdrop.exporting.c_program import Affine, Buffer, Convolution, Geometry, Linear, Pointwise, Program, fold_affine
+from vbdrop.exporting.c_program import (
+    Affine,
+    Buffer,
+    ConvolutionOperation,
+    CProgram,
+    Geometry,
+    LinearOperation,
+    Pointwise,
+    fold_affine,
+)
 
 X, A, B, C = (Buffer(i, 6) for i in range(4))
 WEIGHT = np.arange(18.0).reshape(6, 3) - 4
 
 
-def linear(target: Buffer = A) -> Linear:
-    return Linear("fc", X, target, WEIGHT, np.ones(6), rows=1)
+def linear(target: Buffer = A) -> LinearOperation:
+    return LinearOperation("fc", X, target, WEIGHT, np.ones(6), rows=1)
 
 
 def scale(source: Buffer, target: Buffer, channels: int = 6, inner: int = 1) -> Affine:
@@ -18,7 +27,7 @@ def scale(source: Buffer, target: Buffer, channels: int = 6, inner: int = 1) -> 
 
 
 def test_scales_and_shifts_are_folded_into_the_product_before_them():
-    (folded,) = fold_affine(Program(X, C, [linear(), scale(A, B), scale(B, C, channels=1, inner=6)])).operations
+    (folded,) = fold_affine(CProgram(X, C, [linear(), scale(A, B), scale(B, C, channels=1, inner=6)])).operations
     factor = np.arange(1.0, 7)
     assert folded.target == C
     np.testing.assert_allclose(folded.weight, WEIGHT * factor[:, None])
@@ -26,7 +35,7 @@ def test_scales_and_shifts_are_folded_into_the_product_before_them():
 
 
 def test_a_weight_that_is_zero_stays_zero():
-    (folded,) = fold_affine(Program(X, B, [linear(), scale(A, B)])).operations
+    (folded,) = fold_affine(CProgram(X, B, [linear(), scale(A, B)])).operations
     assert np.array_equal(folded.weight == 0, WEIGHT == 0)
 
 
@@ -41,12 +50,12 @@ def test_a_weight_that_is_zero_stays_zero():
     ids=["read twice", "of other channels", "without a product", "behind an activation"],
 )
 def test_what_cannot_be_folded_stays(operations):
-    assert fold_affine(Program(X, B, operations)).operations == operations
+    assert fold_affine(CProgram(X, B, operations)).operations == operations
 
 
 def test_a_product_that_is_the_output_is_not_changed():
     operations = [linear(), scale(A, B)]
-    assert fold_affine(Program(X, A, operations)).operations == operations
+    assert fold_affine(CProgram(X, A, operations)).operations == operations
 
 
 GEOMETRY = Geometry(16, (40, 40), (3, 3), (1, 1), (1, 1), (1, 1), (40, 40))
@@ -77,8 +86,8 @@ def test_planes_can_be_their_own_patches(changes, is_unfolded):
 def test_the_longer_of_pixels_and_channels_is_the_inner_loop():
     small = dataclasses.replace(GEOMETRY, size=(2, 2), output=(2, 2))
 
-    def convolution(geometry: Geometry, outputs: int) -> Convolution:
-        return Convolution("conv", X, A, np.zeros((outputs, 16, 3, 3)), np.zeros(outputs), geometry)
+    def convolution(geometry: Geometry, outputs: int) -> ConvolutionOperation:
+        return ConvolutionOperation("conv", X, A, np.zeros((outputs, 16, 3, 3)), np.zeros(outputs), geometry)
 
     assert not convolution(GEOMETRY, 64).by_pixel
     assert not convolution(small, 4).by_pixel

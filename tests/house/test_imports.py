@@ -18,6 +18,7 @@ ROOMS = (  # each may import itself and those before it
     "functional",
     "layers",
     "objective",
+    "analysis",
     "convert",
     "moments",
     "prediction",

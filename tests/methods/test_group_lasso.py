@@ -6,7 +6,7 @@ from torch import nn
 
 from vbdrop.methods import GroupLasso
 from vbdrop.methods.group_lasso import group_norms, groups_of
-from vbdrop.methods.masks import mask_of
+from vbdrop.methods.shared.masks import mask_of
 from vbdrop.models import LeNet5
 from vbdrop.train.method import Step
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from vbdrop.methods import MagnitudePruning
 from vbdrop.methods.magnitude_pruning import l2, prune_
-from vbdrop.methods.masks import add_masks_, apply_masks_, mask_of
+from vbdrop.methods.shared.masks import add_masks_, apply_masks_, mask_of
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers
 

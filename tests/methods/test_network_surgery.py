@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from vbdrop.methods import NetworkSurgery
-from vbdrop.methods.masks import mask_of
 from vbdrop.methods.network_surgery import surgery
+from vbdrop.methods.shared.masks import mask_of
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vbdrop.methods import RigL
-from vbdrop.methods.masks import mask_of
 from vbdrop.methods.rigl import erdos_renyi_densities, moved
+from vbdrop.methods.shared.masks import mask_of
 from vbdrop.models import MLP, LeNet5
 from vbdrop.train.method import Step
 from vbdrop.train.sparsity import sparsity, weight_layers

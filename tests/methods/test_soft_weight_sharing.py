@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributions import Gamma
 
 from vbdrop.methods import SoftWeightSharing
-from vbdrop.methods.gaussian_mixture import mixture_nll
+from vbdrop.methods.shared.gaussian_mixture import mixture_nll
 from vbdrop.methods.soft_weight_sharing import SharedWeights
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers

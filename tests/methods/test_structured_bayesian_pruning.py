@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.methods import StructuredBayesianPruning, truncated_log_normal
+from vbdrop.methods import StructuredBayesianPruning
+from vbdrop.methods.shared import truncated_log_normal
 from vbdrop.methods.structured_bayesian_pruning import LogNormalGate
 from vbdrop.train.method import Batch, Step
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import vbdrop
 from vbdrop.methods import VariationalDropout
-from vbdrop.methods.gating import gates_of
+from vbdrop.methods.shared.input_modules import gates_of
 from vbdrop.methods.variational_dropout import InputNoise
 from vbdrop.priors import as_prior
 from vbdrop.train.method import Batch, Step

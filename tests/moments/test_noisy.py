@@ -4,7 +4,7 @@ from torch import nn
 
 from vbdrop import Rates, Units, Weights, convert_, sampling
 from vbdrop.layers import Linear
-from vbdrop.methods.gating import put_before_
+from vbdrop.methods.shared.input_modules import put_before_
 from vbdrop.moments import NoRuleError
 from vbdrop.moments.noisy import layer_moments, linear_map
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from tests.report.browser import Browser
 
-from vbdrop.cli.smaller import Exports, measured, smaller
+from vbdrop.cli.small_network import Exports, measured, smaller
 from vbdrop.experiments import execute, make_method, resolve
 from vbdrop.experiments.inputs import facts
 from vbdrop.report.drawing import style

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vbdrop.compression import Plan
-from vbdrop.compression.plan import Layout
+from vbdrop.compression.planning.plan import Layout
 from vbdrop.train.selection import inputs_read, select_inputs_, with_selections
 
 

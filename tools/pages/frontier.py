@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from vbdrop.experiments import PROTOCOLS, Column, Config, Protocol, Row, all_records, published_in
 from vbdrop.experiments.curves import Curve, threshold_curve
-from vbdrop.experiments.sheets import described
+from vbdrop.experiments.table_text import described
 from vbdrop.experiments.tables import stat
 from vbdrop.methods import METHODS
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style

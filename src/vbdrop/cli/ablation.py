@@ -1,7 +1,6 @@
 """``vbdrop ablation``: VBD with one thing changed, on validation data."""
 
 from vbdrop.cli.console import verb
-from vbdrop.cli.filling import Asked, answer
 from vbdrop.cli.options import (
     WORKERS,
     AsJson,
@@ -15,6 +14,7 @@ from vbdrop.cli.options import (
     Seeds,
     Workers,
 )
+from vbdrop.cli.table_verbs import Asked, answer
 from vbdrop.experiments import ABLATIONS, ablations
 
 app = verb()

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vbdrop.cli.console import grid, out, print_json, usage, verb
 from vbdrop.cli.options import AsJson, DataDir
-from vbdrop.cli.smaller import exported, measured, smaller
+from vbdrop.cli.small_network import exported, measured, smaller
 from vbdrop.compression import Compressed
 from vbdrop.experiments import Record
 from vbdrop.exporting.exporting import check_format, check_place

@@ -14,7 +14,7 @@ from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, usage, verb
 from vbdrop.cli.options import DataDir
 from vbdrop.cli.report import write_page
-from vbdrop.cli.smaller import Exports, Small, exported, measured, smaller
+from vbdrop.cli.small_network import Exports, Small, exported, measured, smaller
 from vbdrop.cli.train import report
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
 from vbdrop.experiments.inputs import facts

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from vbdrop.cli.console import out, verb
-from vbdrop.cli.filling import RECORDS
+from vbdrop.cli.table_verbs import RECORDS
 from vbdrop.experiments import PROTOCOLS, Book, Table, layout
 from vbdrop.experiments import table as read_table
-from vbdrop.experiments.sheets import chosen, missing, notes
+from vbdrop.experiments.table_text import chosen, missing, notes
 from vbdrop.files import write_atomically
 from vbdrop.report import PaperSheet, PaperTable, render_report, render_tables
 

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from vbdrop.cli.console import usage, verb
-from vbdrop.cli.filling import Asked, answer
 from vbdrop.cli.options import (
     WORKERS,
     AsJson,
@@ -19,6 +18,7 @@ from vbdrop.cli.options import (
     Seeds,
     Workers,
 )
+from vbdrop.cli.table_verbs import Asked, answer
 from vbdrop.experiments import protocol_of
 
 app = verb()

@@ -1,10 +1,10 @@
 """Exact removal of what a trained network does not need, the plan of it, and its counts."""
 
-from vbdrop.compression.apply import apply
 from vbdrop.compression.compress import Compressed, compress
-from vbdrop.compression.format import FileFormatError
-from vbdrop.compression.pack import load
-from vbdrop.compression.plan import Plan
+from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.model_file import load
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.apply_plan import apply
 from vbdrop.compression.summary import Summary
 from vbdrop.compression.sweep import SweepPoint, sweep
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.utils import _pytree as pytree
 
+from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.compression.agreement import outputs_of
-from vbdrop.compression.budget import Budget, threshold_for
-from vbdrop.compression.graph import Traced, TraceError, trace
+from vbdrop.compression.files.model_file import built_with, save
 from vbdrop.compression.masking import masked_copy
-from vbdrop.compression.pack import built_with, save
-from vbdrop.compression.plan import Plan
+from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.removal import Removal, remove
+from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
 
 
@@ -28,7 +28,7 @@ class Compressed:
         model: The small model: plain `torch.nn` modules, in eval mode, with the outputs of the masked one. Where images
             are pooled it has the memory format `torch.channels_last`, which makes that faster on a CPU; inputs may have
             either format, and ``small.model.to(memory_format=torch.contiguous_format)`` gives the usual one back.
-        plan: What was removed, as data; see `vbdrop.compression.apply`.
+        plan: What was removed, as data; see `vbdrop.compression.rewriting.apply_plan`.
         left: What keeps its channels although some of them may not matter, and why.
         threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
     """
@@ -129,7 +129,7 @@ def compress(
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     args, kwargs = _arguments(example_inputs, example_kwargs)
-    wanted = Budget.of(budget, max_macs, max_weights)
+    wanted = SizeLimits.of(budget, max_macs, max_weights)
     _check_unpruned(model)
     plain = masked_copy(model, threshold)
     _check_inputs(plain, args, kwargs)

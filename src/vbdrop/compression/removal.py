@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from vbdrop.analysis.graph import Traced
 from vbdrop.compression.agreement import Check, checks
-from vbdrop.compression.apply import apply
-from vbdrop.compression.graph import Traced
-from vbdrop.compression.memory_format import prefers_channels_last
-from vbdrop.compression.plan import Plan
-from vbdrop.compression.planning import make_plan
-from vbdrop.compression.program import ProgramError
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.memory_format import prefers_channels_last
+from vbdrop.compression.rewriting.program import ProgramError
 
 LARGEST_BATCH = 1024
 """A larger batch than this is not tried."""

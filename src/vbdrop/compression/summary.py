@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbdrop.compression.layers import owner
-from vbdrop.compression.plan import Plan
+from vbdrop.analysis.layer_shapes import owner
+from vbdrop.compression.planning.plan import Plan
 
 
 def stored_bytes(tensor: Tensor) -> int:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vbdrop.compression.masking import masked_copy
-from vbdrop.compression.plan import Plan
+from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.summary import summarise
 
 

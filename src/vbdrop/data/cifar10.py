@@ -10,7 +10,7 @@ from vbdrop.data.checksums import Checksums
 from vbdrop.data.dataset import Arrays, Bytes
 from vbdrop.data.errors import DataError, needed
 from vbdrop.data.pickles import read_pickle
-from vbdrop.data.spec import Layout, Mirror, NpmPackage, Spec
+from vbdrop.data.spec import FileLayout, Mirror, NpmPackage, Spec
 
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = "test_batch"
@@ -86,8 +86,8 @@ def _check_counts(path: Path, images: Bytes, labels: Bytes) -> None:
         raise DataError(f"{path} must hold as many labels as images; got {len(labels)} for {len(images)}")
 
 
-_PICKLES = Layout(folders=("cifar-10-batches-py", "cifar10", "."), files=(*TRAIN, TEST), read=read_pickles)
-_PNGS = Layout(
+_PICKLES = FileLayout(folders=("cifar-10-batches-py", "cifar10", "."), files=(*TRAIN, TEST), read=read_pickles)
+_PNGS = FileLayout(
     folders=("cifar-10-png", "cifar10", "."),
     files=(*(f"{name}.png" for name in (*TRAIN, TEST)), *LABELS),
     read=read_pngs,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vbdrop.data.errors import DataError
-from vbdrop.data.spec import Layout, Spec
+from vbdrop.data.spec import FileLayout, Spec
 
 SYSTEM = Path("/usr/share/datasets")
 """Where Debian's ``dataset-*`` packages put their files."""
@@ -39,7 +39,7 @@ def search_path(data_dir: Path | None = None) -> list[Path]:
     return [*first, cache_dir(), SYSTEM]
 
 
-def find(spec: Spec, roots: Iterable[Path]) -> tuple[Path, Layout] | None:
+def find(spec: Spec, roots: Iterable[Path]) -> tuple[Path, FileLayout] | None:
     """Return the first folder that holds files of a set, and how they lie in it; None if there is none.
 
     Raises:

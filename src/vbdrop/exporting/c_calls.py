@@ -13,12 +13,12 @@ from vbdrop.exporting.c_program import (
     Axis,
     Combine,
     Constant,
-    Convolution,
+    ConvolutionOperation,
     Floats,
     Gather,
     Integers,
     Join,
-    Linear,
+    LinearOperation,
     Operation,
     Pointwise,
     Pool,
@@ -143,7 +143,7 @@ def _store(fragment: Fragment, name: str, rows: Floats, sparse_cost: float) -> _
     return _Stored((weight, at, per_row), "sparse", kind)
 
 
-def _linear(fragment: Fragment, operation: Linear, places: Places) -> None:
+def _linear(fragment: Fragment, operation: LinearOperation, places: Places) -> None:
     outputs, inputs = operation.weight.shape
     stored = _store(fragment, operation.name, operation.weight.T, SPARSE_COST_BY_COLUMNS)
     bias = fragment.floats(f"{operation.name}_bias", operation.bias)
@@ -156,7 +156,7 @@ def _linear(fragment: Fragment, operation: Linear, places: Places) -> None:
     )
 
 
-def _convolution(fragment: Fragment, operation: Convolution, places: Places) -> None:
+def _convolution(fragment: Fragment, operation: ConvolutionOperation, places: Places) -> None:
     name, shape = operation.name, operation.geometry
     matrix = operation.weight.reshape(len(operation.bias), -1)
     if operation.by_pixel:
@@ -266,8 +266,8 @@ _WRITERS: dict[type, Callable[[Fragment, Any, Places], None]] = {
     Gather: _gather,
     Constant: _constant,
     Join: _join,
-    Linear: _linear,
-    Convolution: _convolution,
+    LinearOperation: _linear,
+    ConvolutionOperation: _convolution,
     Pool: _pool,
     Pointwise: _pointwise,
     Affine: _affine,

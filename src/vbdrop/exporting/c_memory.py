@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from vbdrop.exporting.c_program import Buffer, Program
+from vbdrop.exporting.c_program import Buffer, CProgram
 
 # Parts of the static array start at multiples of this many floats, so that a vector load does not straddle cache lines.
 ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """A C expression for each buffer and for the workspace of each operation, and the floats of scratch memory."""
 
     buffers: dict[Buffer, str]
@@ -30,7 +30,7 @@ class _Block:
         return self.first <= other.last and other.first <= self.last
 
 
-def place(program: Program) -> Layout:
+def place(program: CProgram) -> BufferLayout:
     """Place the buffers of `program`, in as little scratch memory as a greedy first fit finds.
 
     An operation that may work in place does so where its source is not read again.
@@ -54,20 +54,20 @@ def place(program: Program) -> Layout:
             return "output"
         return "input" if buffer == program.input else _at(blocks[owner[buffer]])
 
-    return Layout(
+    return BufferLayout(
         {buffer: expression(buffer) for buffer in owner},
         {step: _at(block) for step, block in workspaces.items()},
         size,
     )
 
 
-def _last_reads(program: Program) -> dict[Buffer, int]:
+def _last_reads(program: CProgram) -> dict[Buffer, int]:
     last = {source: step for step, operation in enumerate(program.operations) for source in operation.sources}
     last[program.output] = len(program.operations)
     return last
 
 
-def _shared_owners(program: Program, last_read: dict[Buffer, int]) -> dict[Buffer, Buffer]:
+def _shared_owners(program: CProgram, last_read: dict[Buffer, int]) -> dict[Buffer, Buffer]:
     """The buffer whose memory each buffer uses: its own, or through operations in place that of an earlier one."""
     owner = {program.input: program.input}
     for step, operation in enumerate(program.operations):

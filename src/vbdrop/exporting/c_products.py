@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from vbdrop.exporting.c_builder import Builder, Call, Variable
-from vbdrop.exporting.c_program import Affine, Convolution, Floats, Geometry, Linear
+from vbdrop.exporting.c_program import Affine, ConvolutionOperation, Floats, Geometry, LinearOperation
 
 
 def read_linear(builder: Builder, call: Call) -> Variable:
@@ -33,7 +33,7 @@ def read_addmm(builder: Builder, call: Call) -> Variable:
 def _product(builder: Builder, call: Call, source: Variable, weight: Floats, bias: Floats) -> Variable:
     target = builder.result(call.shape)
     rows = math.prod(source.shape[:-1])
-    builder.operations.append(Linear(call.node, source.buffer, target.buffer, weight, bias, rows))
+    builder.operations.append(LinearOperation(call.node, source.buffer, target.buffer, weight, bias, rows))
     return target
 
 
@@ -55,7 +55,7 @@ def read_convolution(builder: Builder, call: Call) -> Variable:
     )
     target = builder.result(call.shape)
     bias = call.constant_or(0.0, "bias", len(weight))
-    builder.operations.append(Convolution(call.node, source.buffer, target.buffer, weight, bias, geometry))
+    builder.operations.append(ConvolutionOperation(call.node, source.buffer, target.buffer, weight, bias, geometry))
     return target
 
 

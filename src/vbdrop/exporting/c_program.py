@@ -82,7 +82,7 @@ class Join:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(_Operation):
+class LinearOperation(_Operation):
     """`weight @ x + bias`, for each of the `rows` vectors in the source; `weight` is [outputs, inputs]."""
 
     weight: Floats
@@ -139,7 +139,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution(_Operation):
+class ConvolutionOperation(_Operation):
     """A convolution over planes; `weight` is [outputs, inputs, kernel, kernel].
 
     Groups are weights that are zero: a product with few weights is stored as such, so they cost nothing.
@@ -252,11 +252,23 @@ class Softmax(_Operation):
     in_place: ClassVar[bool] = True
 
 
-Operation = AddAt | Gather | Constant | Join | Linear | Convolution | Pool | Pointwise | Affine | Combine | Softmax
+Operation = (
+    AddAt
+    | Gather
+    | Constant
+    | Join
+    | LinearOperation
+    | ConvolutionOperation
+    | Pool
+    | Pointwise
+    | Affine
+    | Combine
+    | Softmax
+)
 
 
 @dataclass(eq=False)
-class Program:
+class CProgram:
     """The operations of one forward pass, in order."""
 
     input: Buffer
@@ -264,7 +276,7 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
 
 
-def fold_affine(program: Program) -> Program:
+def fold_affine(program: CProgram) -> CProgram:
     """Put each scale and shift (a batch-norm, say) into the product before it, where nothing else reads that product.
 
     A weight that is zero stays zero. What does not follow a product directly stays an operation of its own.
@@ -283,14 +295,14 @@ def fold_affine(program: Program) -> Program:
                 folded[position] = merged
                 product_of[operation.target] = position
                 continue
-        if isinstance(operation, Linear | Convolution):
+        if isinstance(operation, LinearOperation | ConvolutionOperation):
             product_of[operation.target] = len(folded)
         folded.append(operation)
-    return Program(program.input, program.output, folded)
+    return CProgram(program.input, program.output, folded)
 
 
-def _merge(product: Operation, affine: Affine) -> Linear | Convolution | None:
-    if not isinstance(product, Linear | Convolution):
+def _merge(product: Operation, affine: Affine) -> LinearOperation | ConvolutionOperation | None:
+    if not isinstance(product, LinearOperation | ConvolutionOperation):
         return None
     uniform = len(affine.scale) == 1
     by_channel = len(affine.scale) == len(product.bias) and affine.inner == product.channel_size

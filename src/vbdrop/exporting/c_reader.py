@@ -16,10 +16,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from vbdrop.compression.graph import arguments_of
+from vbdrop.analysis.graph import arguments_of
 from vbdrop.exporting.c_builder import Builder, Call, Variable
 from vbdrop.exporting.c_operations import OPERATIONS
-from vbdrop.exporting.c_program import Gather, Program, fold_affine
+from vbdrop.exporting.c_program import CProgram, Gather, fold_affine
 from vbdrop.exporting.errors import ExportError
 from vbdrop.exporting.program import tracing
 
@@ -70,7 +70,7 @@ CREATIONS = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_l
 CASTS = frozenset({"to", "_to_copy"})
 
 
-def read_program(model: nn.Module, example: torch.Tensor) -> Program:
+def read_program(model: nn.Module, example: torch.Tensor) -> CProgram:
     """Read `model`, in eval mode, as a program for one sample; `example` is an input with a batch of any size."""
     exported = _trace(model, example[:1])
     constants = _constants(exported)
@@ -92,7 +92,7 @@ def read_program(model: nn.Module, example: torch.Tensor) -> Program:
         target = builder.buffer(result.size)
         builder.operations.append(Gather("output", result, target, np.zeros(1, np.int64), result.size))
         result = target
-    return fold_affine(Program(source.buffer, result, builder.operations))
+    return fold_affine(CProgram(source.buffer, result, builder.operations))
 
 
 def _trace(model: nn.Module, example: torch.Tensor) -> ExportedProgram:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from vbdrop.exporting.agreement import Inputs, Runner
+from vbdrop.exporting.agreement import Inputs, Runtime
 from vbdrop.exporting.errors import ExportError
 from vbdrop.exporting.onnx_selection import widen_selections_
 from vbdrop.exporting.program import batch_shapes, trace_program, tracing
@@ -85,7 +85,7 @@ def ort_value(array: NDArray[Any]) -> Any:  # noqa: ANN401 -- onnxruntime has no
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
-def run_onnx(path: Path) -> Runner:
+def run_onnx(path: Path) -> Runtime:
     """The model in the file, as a function."""
     session = open_session(path)
     names = [value.name for value in session.get_inputs()]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from vbdrop.exporting.agreement import BATCH, Inputs, Runner, outputs_of, resized
+from vbdrop.exporting.agreement import BATCH, Inputs, Runtime, outputs_of, resized
 from vbdrop.exporting.errors import telling
 from vbdrop.exporting.quiet import quiet_torch
 
@@ -66,7 +66,7 @@ def load_program(path: Path) -> nn.Module:
         return torch.export.load(path).module()
 
 
-def run_program(path: Path) -> Runner:
+def run_program(path: Path) -> Runtime:
     """The program in the file, as a function for the check."""
     module = load_program(path)
     return lambda inputs: outputs_of(module, inputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from vbdrop.exporting.agreement import Inputs, Runner
+from vbdrop.exporting.agreement import Inputs, Runtime
 from vbdrop.exporting.c import run_c, write_c
 from vbdrop.exporting.onnx import require_packages, run_onnx, write_onnx
 from vbdrop.exporting.program import run_program, write_program
@@ -25,7 +25,7 @@ class Format:
     """
 
     write: Callable[[nn.Module, Path, Inputs], tuple[Path, ...]]
-    run: Callable[[Path], Runner | None]
+    run: Callable[[Path], Runtime | None]
     summary: str
     without: str = ""
     require: Callable[[], None] = lambda: None

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vbdrop.layers import NoisyLayer
-from vbdrop.methods.checks import check_choice, check_not_negative, check_share
-from vbdrop.methods.gating import put_before_, take_out_
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
+from vbdrop.methods.shared.input_modules import put_before_, take_out_
 from vbdrop.train.method import Batch, Family, Method, Step
 from vbdrop.train.sparsity import weight_layers
 

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vbdrop.layers import NoisyLayer
-from vbdrop.methods.checks import check_not_negative, check_positive, check_share
-from vbdrop.methods.gating import gates_of, put_before_, take_out_
-from vbdrop.methods.losses import cross_entropy
+from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.input_modules import gates_of, put_before_, take_out_
+from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.train.method import Batch, Family, Method, Step
 
 EPS = 1e-7

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from vbdrop.convert import deterministic_
 from vbdrop.layers import NoisyLayer
-from vbdrop.methods.checks import check_share
-from vbdrop.methods.learned_rates import convert_rates_
-from vbdrop.methods.losses import cross_entropy
+from vbdrop.methods.shared.checks import check_share
+from vbdrop.methods.shared.learned_rates import convert_rates_
+from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.train.method import Batch, Family, Method, Step
 
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.methods.checks import check_share
-from vbdrop.methods.gating import put_before_, take_out_
-from vbdrop.methods.losses import cross_entropy
+from vbdrop.methods.shared.checks import check_share
+from vbdrop.methods.shared.input_modules import put_before_, take_out_
+from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.train.method import Batch, Family, Method, Step
 
 

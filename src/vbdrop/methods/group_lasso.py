@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from vbdrop.methods.checks import check_not_negative, check_positive, check_share
-from vbdrop.methods.losses import cross_entropy
-from vbdrop.methods.masks import MASK, add_masks_, apply_masks_, mask_of, remove_buffers_
-from vbdrop.methods.phases import started, starts_next
+from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.masks import MASK, add_masks_, apply_masks_, mask_of, remove_buffers_
+from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
 from vbdrop.train.sparsity import weight_layers
 

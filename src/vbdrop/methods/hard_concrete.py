@@ -33,9 +33,9 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.layers import NoisyLayer
-from vbdrop.methods.checks import check_choice, check_not_negative, check_positive, check_share
-from vbdrop.methods.gating import gate_groups, gates_of, put_gates_, take_out_
-from vbdrop.methods.losses import cross_entropy
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.input_modules import gate_groups, gates_of, put_gates_, take_out_
+from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.train.method import Batch, Family, Method, Step
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from vbdrop.methods.losses import cross_entropy
+from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.train.method import Batch, Family, Method, Step
 
 

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vbdrop.methods.checks import check_choice, check_count, check_share
-from vbdrop.methods.losses import cross_entropy
-from vbdrop.methods.masks import MASK, add_masks_, apply_masks_, keep_largest, mask_of, remove_buffers_
-from vbdrop.methods.phases import first_step
+from vbdrop.methods.shared.checks import check_choice, check_count, check_share
+from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.masks import MASK, add_masks_, apply_masks_, keep_largest, mask_of, remove_buffers_
+from vbdrop.methods.shared.run_parts import first_step
 from vbdrop.train.method import Batch, Family, Method, Step
 from vbdrop.train.sparsity import weight_layers
 

@@ -30,10 +30,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from vbdrop.methods.checks import check_count, check_positive, check_share
-from vbdrop.methods.gaussian_mixture import Components, merged, mixture_nll, quantised
-from vbdrop.methods.losses import cross_entropy
-from vbdrop.methods.phases import started, starts_next
+from vbdrop.methods.shared.checks import check_count, check_positive, check_share
+from vbdrop.methods.shared.gaussian_mixture import Components, merged, mixture_nll, quantised
+from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
 from vbdrop.train.sparsity import weight_layers
 

@@ -17,13 +17,13 @@ Deviations: torch's initial weights instead of N(0, 0.01^2), with which many wei
 variance starts at -10, or lower where a weight would start dead. The KL is held at 0 for 2.5 % of the run and is full
 from 10 % on (the authors: 5 and 20 of 200 epochs). ``log_alpha`` is not clipped. Inputs in [0, 1], no mean image
 subtracted. The stages ``pretrain`` and ``refine`` are ours; with 0 for both and a ``kl_weight`` of 1, the run is the
-published one. The other options of `vbdrop.methods.noisy_weights` are ours, too, and off.
+published one. The other options of `vbdrop.methods.shared.noisy_weights` are ours, too, and off.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vbdrop.methods.noisy_weights import NoisyWeights
+from vbdrop.methods.shared.noisy_weights import NoisyWeights
 
 
 @dataclass(frozen=True)

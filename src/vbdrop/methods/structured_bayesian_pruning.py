@@ -3,7 +3,8 @@ r"""Structured Bayesian pruning (Neklyudov, Molchanov, Ashukha and Vetrov, NIPS 
 Each unit or channel is multiplied by :math:`\theta = e^z`, z normal and truncated to [-20, 0], with the log-uniform
 prior on the same interval. The loss is the mean cross-entropy plus ``kl_weight`` times the KL (a sum over the units)
 over the number of examples. A unit is kept where its signal-to-noise ratio :math:`E\theta/\sqrt{Var\,\theta}` exceeds
-1, and at test time it is multiplied by :math:`E\theta`. The formulas are in `vbdrop.methods.truncated_log_normal`.
+1, and at test time it is multiplied by :math:`E\theta`. The formulas are in
+`vbdrop.methods.shared.truncated_log_normal`.
 
 Published: LeNet-500-300, 1.55 %, 245-160-55 units; LeNet-5, 0.86 %, 3-18-284-283. A rerun by others on LeNet-500-300:
 255-100-43.
@@ -23,11 +24,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.methods import truncated_log_normal
-from vbdrop.methods.checks import check_not_negative, check_positive, check_share
-from vbdrop.methods.gating import gate_groups, gates_of, put_gates_, take_out_
-from vbdrop.methods.losses import cross_entropy
-from vbdrop.methods.phases import started, starts_next
+from vbdrop.methods.shared import truncated_log_normal
+from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.input_modules import gate_groups, gates_of, put_gates_, take_out_
+from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
 
 

@@ -33,10 +33,10 @@ from torch import Tensor, nn
 from vbdrop.convert import deterministic_, param_groups
 from vbdrop.functional import upper_bounded
 from vbdrop.layers import NoisyLayer
-from vbdrop.methods.checks import check_choice, check_not_negative, check_share
-from vbdrop.methods.gating import gates_of, put_before_, take_out_
-from vbdrop.methods.learned_rates import convert_rates_
-from vbdrop.methods.losses import cross_entropy, variational_loss
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
+from vbdrop.methods.shared.input_modules import gates_of, put_before_, take_out_
+from vbdrop.methods.shared.learned_rates import convert_rates_
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss
 from vbdrop.priors import Prior, as_prior
 from vbdrop.train.method import Batch, Family, Method, Step
 

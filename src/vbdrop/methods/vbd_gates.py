@@ -28,10 +28,10 @@ from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Gate, Units, Variational
-from vbdrop.methods.checks import check_choice, check_not_negative, check_positive, check_share
-from vbdrop.methods.gating import unit_gates
-from vbdrop.methods.losses import cross_entropy, variational_loss, weighted_penalty
-from vbdrop.methods.stages import Staged
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.input_modules import unit_gates
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_penalty
+from vbdrop.methods.shared.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
 
 

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from vbdrop.convert import deterministic_, param_groups
-from vbdrop.methods.checks import check_choice, check_not_negative, check_share
-from vbdrop.methods.learned_rates import convert_rates_
-from vbdrop.methods.losses import variational_loss
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
+from vbdrop.methods.shared.learned_rates import convert_rates_
+from vbdrop.methods.shared.losses import variational_loss
 from vbdrop.train.method import Batch, Family, Method, Step
 
 

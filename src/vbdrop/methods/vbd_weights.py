@@ -15,14 +15,14 @@ Deviations: what sets the two operating points apart is not published; here it i
 Else those of sparse VD: torch's initial weights, a warm-up in shares of the run, no clipping of ``log_alpha``. With
 the same settings this penalty pushes less than that of sparse VD, at every alpha. The stages ``pretrain`` and
 ``refine`` are ours; with 0 for both and a ``kl_weight`` of 1, the run is the published one. The other options of
-`vbdrop.methods.noisy_weights` are ours, too, and off.
+`vbdrop.methods.shared.noisy_weights` are ours, too, and off.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vbdrop.methods.checks import check_choice
-from vbdrop.methods.noisy_weights import NoisyWeights
+from vbdrop.methods.shared.checks import check_choice
+from vbdrop.methods.shared.noisy_weights import NoisyWeights
 from vbdrop.train.method import option
 
 

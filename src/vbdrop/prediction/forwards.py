@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vbdrop.layers import Gate, NoisyLayer, Variational
 from vbdrop.moments.noisy import has_rule, layer_moments
-from vbdrop.prediction.following import Following, Origin
+from vbdrop.prediction.value_origins import Following, Origin
 
 
 def _repeated(x: Tensor, count: int) -> Tensor:

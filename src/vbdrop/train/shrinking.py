@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from vbdrop.analysis.graph import Traced, TraceError, trace
+from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression import Plan, apply
 from vbdrop.compression.agreement import disagreement
-from vbdrop.compression.graph import Traced, TraceError, trace
-from vbdrop.compression.layers import beside
-from vbdrop.compression.planning import make_plan
-from vbdrop.compression.relative import relative
-from vbdrop.compression.restore import restore_
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.planning.remaining_plan import relative
+from vbdrop.compression.rewriting.restore import restore_
 from vbdrop.train.method import Method
 from vbdrop.train.selection import inputs_read, select_inputs_, with_selections
 from vbdrop.train.sparsity import weight_layers

@@ -1,0 +1,203 @@
+"""What the forward pass over the graph collects; the rules write into it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from vbdrop.analysis.channels import Channels, UnitSets
+from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.layer_shapes import SHAPES, beside, owner
+
+Facts = Channels | list[Channels | None] | None
+"""What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
+
+WORTH_A_COPY = 0.05
+"""Selecting channels, or adding to a part of them, costs a copy: done where at least this share of them goes."""
+
+
+@dataclass(frozen=True)
+class ProductSite:
+    """A linear layer or a convolution, at one place of the graph.
+
+    Attributes:
+        node: The place.
+        weight: The name of its weight.
+        bias: The name of its bias, or None if it has none.
+        inputs: The channels that enter.
+        outputs: The channels that leave.
+        transposed: Whether the weight's first axis runs over inputs.
+        folds: Whether a channel that is the same everywhere adds the same everywhere, so that it can go into a bias.
+        nonzero: [groups, outputs, inputs]: whether an output reads an input at all.
+        total: [groups, outputs, inputs]: the sum of the weights between them, in float64.
+    """
+
+    node: fx.Node
+    weight: str
+    bias: str | None
+    inputs: Channels
+    outputs: Channels
+    transposed: bool
+    folds: bool
+    nonzero: Tensor
+    total: Tensor
+
+    @property
+    def groups(self) -> int:
+        """The number of groups."""
+        return self.nonzero.shape[0]
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A tensor with an axis along the channels of some value, such as the scale of a batch normalisation."""
+
+    node: fx.Node
+    name: str
+    axis: int
+    units: Tensor
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A sum of which a term may have fewer channels than the result: it is added where it has any.
+
+    Attributes:
+        node: The addition.
+        parts: The terms that may be smaller, with their channels.
+        base: The other term, which has the channels of the result; None if both may be smaller.
+        outputs: The channels of the result.
+    """
+
+    node: fx.Node
+    parts: dict[fx.Node, Channels]
+    base: fx.Node | None
+    outputs: Channels
+
+
+@dataclass
+class ChannelFacts:
+    """The state of the forward pass, and its result.
+
+    Attributes:
+        traced: The graph.
+        model: The model that was traced, or one of the same structure with other weights.
+        rewrite: Whether the forward may be replaced; if not, only what leaves it valid is removed.
+        frozen_shapes: Whether sizes that the forward spells out must stay, too.
+        units: The units.
+        by_node: What is known of each node's value.
+        products: Linear layers and convolutions, in order.
+        followers: Tensors that follow a channel axis.
+        scatters: Sums with a smaller term.
+        pinned: Units that stay, whatever reads them.
+        frozen: Parameters that are also used in ways that are not known, and so keep their shape.
+        left: Where channels stay although they could have gone or cannot be seen, and why.
+    """
+
+    traced: Traced
+    model: nn.Module
+    rewrite: bool = True
+    frozen_shapes: bool = False
+    units: UnitSets = field(default_factory=UnitSets)
+    by_node: dict[fx.Node, Facts] = field(default_factory=dict)
+    products: list[ProductSite] = field(default_factory=list)
+    followers: list[Follower] = field(default_factory=list)
+    scatters: list[Scatter] = field(default_factory=list)
+    pinned: list[Tensor] = field(default_factory=list)
+    frozen: set[str] = field(default_factory=set)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tensors: dict[str, Tensor] = dict(self.model.named_parameters(remove_duplicate=False))
+        self._tensors.update(self.model.named_buffers(remove_duplicate=False))
+        self._aliases: dict[int, list[str]] = {}
+        for name, tensor in self._tensors.items():
+            self._aliases.setdefault(id(tensor), []).append(name)
+        self._ties: dict[tuple[str, int | str], Tensor] = {}
+
+    # what a rule asks
+
+    def channels(self, node: Any) -> Channels | None:  # noqa: ANN401 -- an argument can be anything
+        """The channels of a node's value, if it is a tensor and they are known."""
+        found = self.by_node.get(node) if isinstance(node, fx.Node) else None
+        return found if isinstance(found, Channels) else None
+
+    def name(self, node: Any) -> str | None:  # noqa: ANN401
+        """The dotted name of the parameter or buffer that this node stands for."""
+        return self.traced.names.get(node) if isinstance(node, fx.Node) else None
+
+    def tensor(self, node: Any) -> Tensor | None:  # noqa: ANN401
+        """The parameter or buffer that this node stands for, on the CPU and in float64."""
+        name = self.name(node)
+        found = None if name is None else self._tensors.get(name)
+        return None if found is None else found.detach().to("cpu", torch.float64)
+
+    def shape(self, name: str) -> list[int]:
+        """The shape of a parameter or buffer."""
+        return list(self._tensors[name].shape)
+
+    def aliases(self, name: str) -> list[str]:
+        """All dotted names of this parameter: more than one where it is tied, or its module is in two places."""
+        return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
+
+    def has_own_bias(self, weight: str, bias: str | None) -> bool:
+        """Whether a weight belongs to one module, and meets the bias of that module, or none if it has none."""
+        modules = {id(self.model.get_submodule(owner(alias))) for alias in self.aliases(weight)}
+        own = beside(weight, "bias")
+        return len(modules) == 1 and (bias in self.aliases(own) if own in self._tensors else bias is None)
+
+    def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
+        """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""
+        names = [self.name(node) for node in parameters if node is not None]
+        aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
+        kinds = {type(self.model.get_submodule(owner(alias))) for alias in aliases}
+        if not names or None in names:
+            return "its weight is computed in the forward"
+        for kind in kinds - set(SHAPES):
+            return f"{kind.__name__} uses its weights itself"
+        return "its weights are those of a layer of another kind, too" if len(kinds) > 1 else None
+
+    # what a rule does
+
+    def tie_tensor(self, name: str, axis: int | str, units: Tensor) -> None:
+        """Note the units along an axis of a tensor; where it is used twice, both uses must agree."""
+        known = self._ties.setdefault((name, axis), units)
+        if known is not units:
+            self.units.tie(known, units)
+
+    def pin(self, channels: Channels) -> None:
+        """Keep all of these channels."""
+        self.pinned.append(channels.units)
+
+    def pinned_channels(self, axis: int, count: int) -> Channels:
+        """The channels of a value whose own are not known: all of them stay."""
+        channels = Channels.varying(axis, self.units.new(count))
+        self.pin(channels)
+        return channels
+
+    def keep(self, node: fx.Node, reason: str, *, report: bool = True) -> None:
+        """Keep all channels that enter a node.
+
+        Args:
+            node: The node.
+            reason: Why.
+            report: Whether to name it in any case; otherwise only where it holds a matrix of weights, or a constant
+                channel that could have gone.
+        """
+        for source in node.all_input_nodes:
+            channels = self.channels(source)
+            if channels is not None:
+                self.pin(channels)
+                report_it = report or bool(channels.known.any())
+            else:
+                name = self.name(source)
+                report_it = name in self._tensors and self._tensors[name].dim() > 1
+            if report_it:
+                self.left.setdefault(self.place(node), reason)
+
+    def place(self, node: fx.Node) -> str:
+        """Where in the model a node comes from, for people."""
+        stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        path = next((path for path in reversed(stack) if path and not path.startswith("_empty")), "")
+        return f"{path} ({node.name})" if path else node.name

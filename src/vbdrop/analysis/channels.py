@@ -1,0 +1,89 @@
+"""What is known of a tensor, channel by channel, and which channels of different tensors are one unit."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The channels of one tensor of the graph.
+
+    A channel is a position along ``axis``. Channels that can only be removed together belong to one unit: what enters
+    an activation and what leaves it, the terms of a sum, all pixels of a feature map after it was flattened.
+
+    Attributes:
+        axis: The axis of the tensor that runs over channels.
+        units: The unit of each channel.
+        known: Whether a channel has one and the same value for every input, at every position.
+        value: That value, in float64; 0 where it is not known.
+
+    Example:
+        >>> channels = Channels.varying(1, torch.arange(3))
+        >>> channels.take(torch.tensor([2, 2, 0]), axis=2).units
+        tensor([2, 2, 0])
+    """
+
+    axis: int
+    units: Tensor
+    known: Tensor
+    value: Tensor
+
+    @classmethod
+    def varying(cls, axis: int, units: Tensor) -> "Channels":
+        """Channels of which no value is known."""
+        none = torch.zeros(len(units), dtype=torch.bool)
+        return cls(axis, units, none, torch.zeros(len(units), dtype=torch.float64))
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def with_values(self, known: Tensor, value: Tensor) -> "Channels":
+        """The same channels with other known values."""
+        return Channels(self.axis, self.units, known, torch.where(known, value.double(), 0.0))
+
+    def take(self, source: Tensor, axis: int) -> "Channels":
+        """The channels of a tensor whose channel ``j`` is this one's channel ``source[j]``."""
+        return Channels(axis, self.units[source], self.known[source], self.value[source])
+
+    def at(self, axis: int) -> "Channels":
+        """The same channels on another axis."""
+        return Channels(axis, self.units, self.known, self.value)
+
+
+class UnitSets:
+    """The units of a graph: a disjoint-set forest over their numbers.
+
+    Example:
+        >>> units = UnitSets()
+        >>> a, b = units.new(2), units.new(2)
+        >>> units.tie(a, b)
+        >>> units.roots()
+        tensor([0, 1, 0, 1])
+    """
+
+    def __init__(self) -> None:
+        self._parent: list[int] = []
+
+    def new(self, count: int) -> Tensor:
+        """So many units that nothing is tied to yet."""
+        start = len(self._parent)
+        self._parent.extend(range(start, start + count))
+        return torch.arange(start, start + count)
+
+    def tie(self, first: Tensor, second: Tensor) -> None:
+        """Make one unit of each pair."""
+        for a, b in zip(first.tolist(), second.tolist(), strict=True):
+            low, high = sorted((self._root(a), self._root(b)))
+            self._parent[high] = low
+
+    def roots(self) -> Tensor:
+        """For every number, the number that stands for its whole unit."""
+        return torch.tensor([self._root(i) for i in range(len(self._parent))], dtype=torch.int64)
+
+    def _root(self, number: int) -> int:
+        while self._parent[number] != number:
+            self._parent[number] = self._parent[self._parent[number]]
+            number = self._parent[number]
+        return number

@@ -1,0 +1,104 @@
+"""Forward over the graph: which channels are constants, and which are one unit."""
+
+import operator
+from itertools import groupby
+from typing import Any
+
+from torch import fx, nn
+from torch._ops import OpOverload
+
+from vbdrop.analysis.channel_facts import ChannelFacts, Facts
+from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.graph import Traced, is_tensor
+from vbdrop.analysis.layer_shapes import owner
+from vbdrop.analysis.rules import RULES
+
+WITHOUT_CHANNELS = ("sym_size", "_assert")
+"""Operations that read no value of their input, only its batch size or nothing at all."""
+
+
+def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_shapes: bool = False) -> ChannelFacts:
+    """Follow the channels of every value through the graph.
+
+    A unit whose incoming weights are all zero is the constant ``f(bias)``, and stays one through activations,
+    normalisation, pooling and flattening. An operation without a rule keeps everything that enters it.
+
+    Args:
+        traced: The graph.
+        model: The traced model, or one of the same structure with other weights.
+        rewrite: Whether the forward may be replaced.
+        frozen_shapes: Whether sizes that the forward spells out must stay.
+
+    Example:
+        >>> import torch
+        >>> from vbdrop.analysis.graph import trace
+        >>> layer = nn.Linear(2, 3).eval()
+        >>> with torch.no_grad():
+        ...     _ = layer.weight[1].zero_(), layer.bias.fill_(5.0)
+        >>> facts = propagate(trace(layer, (torch.zeros(4, 2),)), layer)
+        >>> facts.products[0].outputs.value
+        tensor([0., 5., 0.], dtype=torch.float64)
+    """
+    facts = ChannelFacts(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes)
+    for node in traced.graph.nodes:
+        if node.op == "call_function":
+            facts.by_node[node] = _facts_of(facts, node)
+    for result in [*traced.results, *traced.effects]:
+        channels = facts.channels(result)
+        if channels is not None:
+            facts.pin(channels)
+    _set_aside(facts)
+    _freeze(facts)
+    return facts
+
+
+def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
+    if node.target is operator.getitem:
+        return _item(facts, *node.args)
+    if not isinstance(node.target, OpOverload):
+        return None  # arithmetic on sizes
+    name = node.target.overloadpacket.__name__
+    if not is_tensor(node) and name.startswith(WITHOUT_CHANNELS):
+        return None
+    rule = RULES.get(name) if node.target.namespace == "aten" else None
+    if rule is None:
+        facts.keep(node, f"the operation {node.target} is not known")
+        return None
+    return rule(facts, node)
+
+
+def _set_aside(facts: ChannelFacts) -> None:
+    """Take out the products whose weights are used in two ways: an axis of theirs then runs over other units in each.
+
+    A way is an orientation and a number of groups; that of the module that holds the weight counts, too.
+    """
+    by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
+    for weight, places in [(weight, list(group)) for weight, group in by_weight]:
+        modules = [facts.model.get_submodule(owner(alias)) for alias in facts.aliases(weight)]
+        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in modules}
+        if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
+            continue
+        for place in places:
+            facts.products.remove(place)
+            facts.keep(place.node, "its weight is also used in another way: transposed, or with other groups")
+            facts.pin(place.inputs)
+            facts.pin(place.outputs)
+
+
+def _freeze(facts: ChannelFacts) -> None:
+    """Find the parameters that are used in other ways, too, and keep the channels along all of their axes."""
+    followed = {(place.node, name) for place in facts.products for name in (place.weight, place.bias)}
+    followed |= {(follower.node, follower.name) for follower in facts.followers}
+    for node, name in facts.traced.names.items():
+        if any((user, name) not in followed for user in node.users):
+            facts.frozen.add(name)
+    for product in facts.products:
+        if facts.frozen & {product.weight, product.bias}:
+            facts.pin(product.inputs)
+            facts.pin(product.outputs)
+    facts.pinned += [follower.units for follower in facts.followers if follower.name in facts.frozen]
+
+
+def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | None:  # noqa: ANN401 -- arguments of a node
+    known = facts.by_node.get(source)
+    return known[index] if isinstance(known, list) else None

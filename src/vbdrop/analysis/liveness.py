@@ -1,0 +1,259 @@
+"""Backward over the graph: which units are needed, to a fixed point."""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import torch
+from torch import Tensor, fx
+
+from vbdrop.analysis.channel_facts import WORTH_A_COPY, ChannelFacts, ProductSite
+from vbdrop.analysis.channels import Channels
+
+MIN_CARRIER = 0.1
+"""A carrier's constant is at least this share of the largest that it carries."""
+
+
+@dataclass(frozen=True)
+class Uses:
+    """All places at which one weight is used; its units are the same at each.
+
+    Attributes:
+        places: The products.
+        known: The inputs that are the same constant at every place.
+        value: Those constants.
+    """
+
+    places: list[ProductSite]
+    known: Tensor
+    value: Tensor
+
+    @classmethod
+    def of(cls, facts: ChannelFacts, places: list[ProductSite]) -> "Uses":
+        """The uses at these places; where another bias than its own meets a weight, it cannot take constants."""
+        first = places[0].inputs
+        known = torch.stack([place.inputs.known & (place.inputs.value == first.value) for place in places]).all(0)
+        if not all(facts.has_own_bias(place.weight, place.bias) for place in places):
+            known &= first.value == 0
+        return cls(places, known, first.value)
+
+    @property
+    def first(self) -> ProductSite:
+        """One of the places, for what is the same at each."""
+        return self.places[0]
+
+    @property
+    def folds(self) -> bool:
+        """Whether a constant input can go into the bias."""
+        return all(place.folds for place in self.places)
+
+
+@dataclass
+class Liveness:
+    """Which units stay.
+
+    A unit that is *live* is needed for its values. One that is *present* only is there because a tensor or a group
+    cannot do without it: nothing reads its values, so it needs none of the inputs that they were computed from.
+
+    Attributes:
+        facts: The forward pass.
+        root: For every unit's number, the one that stands for it.
+        live: For every such number, whether the unit is live.
+        present: For every such number, whether the unit stays.
+        uses: The uses of each weight.
+        reached: The nodes that the result depends on.
+    """
+
+    facts: ChannelFacts
+    root: Tensor
+    live: Tensor
+    present: Tensor
+    uses: dict[str, Uses]
+    reached: set[fx.Node] = field(default_factory=set)
+
+    def kept(self, channels: Channels) -> Tensor:
+        """Which of these channels stay."""
+        return self.present[self.root[channels.units]]
+
+    def read(self, uses: Uses) -> Tensor:
+        """The inputs for which a live output has a weight."""
+        first = uses.first
+        outputs = self.live[self.root[first.outputs.units]].view(first.groups, -1, 1)
+        return (first.nonzero & outputs).any(1).flatten()
+
+    def wanted(self, uses: Uses) -> Tensor:
+        """The inputs that vary and are read."""
+        return self.read(uses) & ~uses.known
+
+    def carried(self, uses: Uses) -> Tensor:
+        """The constants that are read and cannot go into a bias: one of each group has to carry the others."""
+        return self.read(uses) & uses.known & (uses.value != 0) & (not uses.folds)
+
+    def need(self, channels: Channels, which: Tensor) -> None:
+        """Let these channels live."""
+        units = self.root[channels.units[which]]
+        self.live[units] = self.present[units] = True
+
+    def hold(self, channels: Channels, which: Tensor) -> None:
+        """Let these channels be present."""
+        self.present[self.root[channels.units[which]]] = True
+
+    def emptied(self, node: fx.Node) -> list[fx.Node]:
+        """The terms of a sum or a concatenation of which nothing is left, so that it can go on without them."""
+        if not self.facts.rewrite:
+            return []
+        result = self.facts.channels(node)
+        for scatter in self.facts.scatters:
+            if scatter.node is node:
+                whole = self.kept(scatter.outputs)
+                gone = [term for term, part in scatter.parts.items() if not bool((self.kept(part) & whole).any())]
+                return gone if scatter.base is not None or len(gone) < 2 else gone[1:]
+        if "aten.cat" not in str(node.target) or result is None or not bool(self.kept(result).any()):
+            return []
+        terms = {term: self.facts.channels(term) for term in node.all_input_nodes}
+        return [term for term, part in terms.items() if part and part.axis == result.axis and not self.kept(part).any()]
+
+
+def find_live(facts: ChannelFacts) -> Liveness:
+    """Find the units that have to stay.
+
+    A unit is live if something live reads it: a graph output, a weight that is not zero, or an operation that is not
+    known. Where a constant cannot go into a bias, one constant channel of its group is live too.
+
+    Args:
+        facts: The forward pass.
+
+    Example:
+        >>> from torch import nn
+        >>> from vbdrop.analysis.constant_channels import propagate
+        >>> from vbdrop.analysis.graph import trace
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
+        >>> with torch.no_grad():
+        ...     _ = model[2].weight[:, 1].zero_()
+        >>> facts = propagate(trace(model, (torch.zeros(4, 2),)), model)
+        >>> find_live(facts).kept(facts.products[0].outputs)
+        tensor([ True, False,  True])
+    """
+    root = facts.units.roots()
+    live = torch.zeros(len(root), dtype=torch.bool)
+    for units in facts.pinned:
+        live[root[units]] = True
+    by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
+    uses = {weight: Uses.of(facts, list(places)) for weight, places in by_weight}
+    liveness = Liveness(facts, root, live, live.clone(), uses)
+    while _step(liveness):
+        pass
+    return liveness
+
+
+def _step(liveness: Liveness) -> bool:
+    """Do the first of these steps that changes anything; a later one waits until the earlier ones have settled."""
+    for step in (_reads, _balance, _carriers, _even_out, _one_each):
+        before = int(liveness.live.sum()) + int(liveness.present.sum())
+        step(liveness)
+        if int(liveness.live.sum()) + int(liveness.present.sum()) != before:
+            return True
+    return False
+
+
+def _reads(liveness: Liveness) -> None:
+    """What is live keeps what it reads alive."""
+    for uses in liveness.uses.values():
+        liveness.need(uses.first.inputs, liveness.wanted(uses))
+    for scatter in liveness.facts.scatters:
+        result = liveness.live[liveness.root[scatter.outputs.units]]
+        for part in scatter.parts.values():
+            liveness.need(part, result & ~part.known)
+
+
+def _balance(liveness: Liveness) -> None:
+    """The groups of a convolution that stay have equally many inputs and outputs.
+
+    Along the weight's second axis, which all groups share, they even have the same ones.
+    """
+    liveness.reached = _reached(liveness)
+    for product in liveness.facts.products:
+        if product.groups == 1 or product.node not in liveness.reached:
+            continue
+        sides = (product.inputs, product.outputs)
+        inputs, outputs = (liveness.kept(channels).view(product.groups, -1) for channels in sides)
+        stays = (inputs.any(1) | outputs.any(1)).unsqueeze(1)
+        shared, counted = (outputs, inputs) if product.transposed else (inputs, outputs)
+        shared = shared.any(0, keepdim=True) & stays
+        counted = _filled(counted, int(counted.sum(1).max())) & stays
+        inputs, outputs = (counted, shared) if product.transposed else (shared, counted)
+        liveness.hold(product.inputs, inputs.flatten())
+        liveness.hold(product.outputs, outputs.flatten())
+
+
+def _filled(rows: Tensor, count: int) -> Tensor:
+    """Every row with at least this many true entries, the first false ones becoming true."""
+    missing = count - rows.sum(1, keepdim=True)
+    return rows | ((~rows).cumsum(1) <= missing)
+
+
+def _carriers(liveness: Liveness) -> None:
+    """Where constants cannot go into a bias, one channel of each group carries all of them."""
+    votes = torch.zeros(len(liveness.root))
+    for uses in liveness.uses.values():
+        votes[liveness.root[uses.first.inputs.units[liveness.carried(uses)]]] += 1
+    for uses in liveness.uses.values():
+        inputs = uses.first.inputs
+        chosen = carriers(uses, liveness.carried(uses), liveness.kept(inputs), votes[liveness.root[inputs.units]])
+        liveness.need(inputs, chosen)
+
+
+def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = None) -> Tensor:
+    """For each group, the constant input that carries the others.
+
+    Args:
+        uses: The uses of a weight.
+        carried: The constants.
+        there: The inputs that are there anyway; if a constant is among them, it is taken.
+        votes: How many weights each input could serve: rather one that serves many, if it is not too small a number
+            to divide by.
+    """
+    groups = uses.first.groups
+    carried, there, size = carried.view(groups, -1), there.view(groups, -1), uses.value.abs().view(groups, -1)
+    served = (carried & there).any(1, keepdim=True)
+    candidates = torch.where(served, carried & there, carried)
+    largest = torch.where(candidates, size, 0.0).amax(1, keepdim=True)
+    candidates &= size >= MIN_CARRIER * largest
+    rank = size / largest.clamp_min(1e-300) + (0 if votes is None else 2 * votes.view(groups, -1))
+    best = torch.where(candidates, rank, -1.0).argmax(1, keepdim=True)
+    return (candidates & (torch.arange(size.shape[1]) == best)).flatten()
+
+
+def _even_out(liveness: Liveness) -> None:
+    """A term of a sum that lacks next to nothing of it, or the other way round, gets it: then nothing is scattered."""
+    for scatter in liveness.facts.scatters:
+        for part in scatter.parts.values():
+            own, whole = liveness.kept(part), liveness.kept(scatter.outputs)
+            few = max(1, int(WORTH_A_COPY * int(whole.sum())))
+            if bool((own & whole).any()):
+                for channels, lacking in ((part, whole & ~own), (scatter.outputs, own & ~whole)):
+                    if int(lacking.sum()) <= few:
+                        liveness.hold(channels, lacking)
+
+
+def _one_each(liveness: Liveness) -> None:
+    """A tensor that the result depends on has at least one channel; the cheapest is one that is constant."""
+    liveness.reached = _reached(liveness)
+    values = [(product.node, product.inputs) for product in liveness.facts.products]
+    values += [(node, known) for node, known in liveness.facts.by_node.items() if isinstance(known, Channels)]
+    for node, channels in values:
+        if node in liveness.reached and not bool(liveness.kept(channels).any()):
+            choice = int(channels.known.to(torch.int8).argmax())
+            liveness.hold(channels, torch.arange(len(channels)) == choice)
+
+
+def _reached(liveness: Liveness) -> set[fx.Node]:
+    """The nodes from which a path leads to the result, past the terms that have no channel left."""
+    traced = liveness.facts.traced
+    stack, seen = [*traced.results, *traced.effects], set[fx.Node]()
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            emptied = liveness.emptied(node)
+            stack += [source for source in node.all_input_nodes if source not in emptied]
+    return seen

@@ -1,0 +1,17 @@
+"""Operations that read every channel to write any: all that enters stays, and what leaves is not followed."""
+
+from torch import fx
+
+from vbdrop.analysis.channel_facts import ChannelFacts
+
+MIXING = (
+    *("layer_norm", "native_layer_norm", "rms_norm", "group_norm", "instance_norm"),
+    *("softmax", "_softmax", "log_softmax", "_log_softmax", "argmax", "argmin", "max", "min", "topk", "cumsum"),
+    *("scaled_dot_product_attention", "matmul", "mm", "bmm", "addmm", "einsum", "linalg_vector_norm"),
+    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+)
+
+
+def mix(facts: ChannelFacts, node: fx.Node) -> None:
+    """Keep everything that enters."""
+    facts.keep(node, f"{node.target} reads every channel", report=False)

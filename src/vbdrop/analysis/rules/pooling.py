@@ -1,0 +1,102 @@
+"""Operations over space: pooling, resizing, padding and reductions, channel by channel."""
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from vbdrop.analysis.channel_facts import ChannelFacts, Facts
+from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.graph import arguments_of, concrete, size_of
+
+_DIMENSIONS = (1, 2, 3)
+
+PRESERVING = (
+    *(f"max_pool{d}d" for d in _DIMENSIONS),
+    *(f"adaptive_avg_pool{d}d" for d in _DIMENSIONS),
+    *(f"upsample_nearest{d}d" for d in _DIMENSIONS),
+    *(f"_upsample_nearest_exact{d}d" for d in _DIMENSIONS),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+)
+"""Each value of the result is a weighted mean or a maximum of values of its channel."""
+
+WITH_INDICES = (
+    *(f"adaptive_max_pool{d}d" for d in _DIMENSIONS),
+    *(f"max_pool{d}d_with_indices" for d in (2, 3)),
+)
+AVERAGES = tuple(f"avg_pool{d}d" for d in _DIMENSIONS)
+PADS = ("pad", "constant_pad_nd")
+REDUCTIONS = ("mean", "amax", "amin", "sum")
+
+
+def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A constant channel keeps its value."""
+    return _over_space(facts, node, facts.channels(node.args[0]))
+
+
+def preserve_first(facts: ChannelFacts, node: fx.Node) -> Facts:
+    """Maxima and where they were found: as above, if only the maxima are used."""
+    if any(user.args[1] != 0 for user in node.users):
+        facts.keep(node, "it is used where its maxima were found")
+        return None
+    return [preserve(facts, node), None]
+
+
+def average(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A constant channel keeps its value, unless zeros around it are averaged in."""
+    channels, call = _over_space(facts, node, facts.channels(node.args[0])), arguments_of(node)
+    if channels is None:
+        return None
+    padded = any(concrete(call["padding"])) and call["count_include_pad"]
+    if padded or call.get("divisor_override") is not None:
+        return _only_zeros(channels)
+    return channels
+
+
+def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A constant channel keeps its value if it is surrounded by the same value, or by copies of itself."""
+    channels, call = facts.channels(node.args[0]), arguments_of(node)
+    if channels is None:
+        return None
+    if channels.axis >= len(size_of(node)) - len(call["pad"]) // 2:
+        facts.keep(node, "channels are padded")
+        return None
+    if call.get("mode", "constant") != "constant":
+        return channels
+    return channels.with_values(channels.known & (channels.value == (call["value"] or 0.0)), channels.value)
+
+
+def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A reduction over other axes than the channels'."""
+    channels, call = facts.channels(node.args[0]), arguments_of(node)
+    if channels is None:
+        return None
+    dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
+    axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
+    if channels.axis in axes:
+        facts.keep(node, f"{node.target} reduces over the channels", report=False)
+        return None
+    moved = channels.axis if call.get("keepdim") else channels.axis - sum(axis < channels.axis for axis in axes)
+    result = channels.at(moved)
+    # a sum depends on the size of the image, which the small model leaves open
+    return _only_zeros(result) if "sum" in str(node.target) else result
+
+
+def _listed(argument: Any) -> list[int]:  # noqa: ANN401 -- a number, several or None
+    return [] if argument is None else [argument] if isinstance(argument, int) else list(argument)
+
+
+def _only_zeros(channels: Channels) -> Channels:
+    return channels.with_values(channels.known & (channels.value == 0), torch.zeros_like(channels.value))
+
+
+def _over_space(facts: ChannelFacts, node: fx.Node, channels: Channels | None) -> Channels | None:
+    """The channels, if they lie on none of the axes that the operation works on."""
+    if channels is None:
+        return None
+    name = node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    spatial = int(next(c for c in reversed(name) if c.isdigit()))
+    if channels.axis >= len(size_of(node.args[0])) - spatial:  # type: ignore[arg-type]
+        facts.keep(node, f"{node.target} works along the channels")
+        return None
+    return channels

@@ -1,0 +1,42 @@
+"""Wide sheets on a narrow terminal: cut between columns, so that nothing is cropped."""
+
+from vbdrop.experiments.table_text import BESIDE, Sheet
+
+GAP = 3
+"""The room that a column takes beside its text."""
+
+
+def fitted(sheet: Sheet, width: int) -> list[Sheet]:
+    """Cut a sheet into as many as are needed, each with the first column; what is said of a figure stays beside it.
+
+    Args:
+        sheet: The sheet.
+        width: How many characters a line may have.
+
+    Example:
+        >>> sheet = Sheet("", ("Method", "a" * 20, "paper", "b" * 20, "paper"), (), ())
+        >>> [part.header[1][0] for part in fitted(sheet, 50)]
+        ['a', 'b']
+        >>> len(fitted(sheet, 100))
+        1
+    """
+    widths = [max(map(len, column)) + GAP for column in zip(sheet.header, *sheet.rows, strict=True)]
+    blocks: list[list[int]] = []
+    for index, name in enumerate(sheet.header[1:], start=1):
+        if name in BESIDE and blocks:
+            blocks[-1].append(index)
+        else:
+            blocks.append([index])
+    parts: list[list[int]] = []
+    for block in blocks:
+        if parts and widths[0] + sum(widths[index] for index in (*parts[-1], *block)) <= width:
+            parts[-1] += block
+        else:
+            parts.append(list(block))
+    return [_columns(sheet, [0, *part]) for part in parts] if len(parts) > 1 else [sheet]
+
+
+def _columns(sheet: Sheet, chosen: list[int]) -> Sheet:
+    header = tuple(sheet.header[index] for index in chosen)
+    rows = tuple(tuple(row[index] for index in chosen) for row in sheet.rows)
+    return Sheet(sheet.title, header, rows, sheet.ours)

@@ -1,0 +1,69 @@
+"""The numbers of units that modules keep as attributes: a file may say anything, so they are checked."""
+
+from collections.abc import Iterator
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from vbdrop.analysis.layer_shapes import SHAPES
+from vbdrop.compression.planning.plan import Plan
+
+
+def check_names(plan: Plan, model: nn.Module) -> None:
+    """Refuse a plan that sets anything but numbers of units.
+
+    Raises:
+        ValueError: It does; the message names the attribute.
+        AttributeError: It names a module that is not there.
+
+    Example:
+        >>> check_names(Plan(attributes={"": {"training": 0}}), nn.Linear(4, 2))
+        Traceback (most recent call last):
+        ...
+        ValueError: the plan sets 'training' of the module '', a Linear.
+    """
+    for path, numbers in plan.attributes.items():
+        module = model.get_submodule(path)
+        shape = SHAPES.get(type(module))
+        allowed = {shape.inputs, shape.outputs} if shape else set()
+        if isinstance(module, _ConvNd):
+            allowed.add("groups")
+        for name in numbers.keys() - allowed:
+            raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
+
+
+def check_numbers(model: nn.Module) -> None:
+    """Check that the layers of a model have the numbers of units of their tensors.
+
+    Raises:
+        ValueError: One has not; the message names it.
+
+    Example:
+        >>> layer = nn.Linear(4, 2)
+        >>> layer.in_features = 3
+        >>> check_numbers(layer)
+        Traceback (most recent call last):
+        ...
+        ValueError: the module '' has in_features=3; its tensors have 4.
+    """
+    for path, module in model.named_modules():
+        for name, number in _numbers(module):
+            if getattr(module, name) != number:
+                raise ValueError(f"the module {path!r} has {name}={getattr(module, name)}; its tensors have {number}.")
+
+
+def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
+    """The attributes of a layer, with the numbers of units that each of its tensors has."""
+    shape = SHAPES.get(type(module))
+    if shape is None:
+        return
+    if isinstance(module, nn.Linear):
+        yield from (("out_features", module.weight.shape[0]), ("in_features", module.weight.shape[1]))
+    elif isinstance(module, _ConvNd):
+        first, second = ("in", "out") if module.transposed else ("out", "in")
+        yield f"{first}_channels", module.weight.shape[0]
+        yield f"{second}_channels", module.weight.shape[1] * module.groups
+    for name in ("bias", "running_mean", "running_var"):
+        tensor = getattr(module, name, None)
+        if tensor is not None:
+            yield shape.outputs, len(tensor)

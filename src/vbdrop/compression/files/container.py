@@ -1,0 +1,78 @@
+"""The outer layer of a file: safetensors with a header, checked before anything is made of it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_safetensors
+from torch import Tensor
+
+from vbdrop.compression.files.format import KEY, OWN_DTYPES, VERSION, FileFormatError
+
+HEADER_LIMIT = 2**24
+"""Bytes of all headers; those of real models are far smaller."""
+
+_ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, "tied": dict, "arguments": dict, "dtype": str}
+_OPTIONAL = ("tied", "arguments", "dtype")
+
+
+def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read the header and the tensors of a file.
+
+    Returns:
+        The header, with the types of its entries checked and the optional ones filled in, and the tensors.
+
+    Raises:
+        FileFormatError: It is not such a file, it is damaged, or it is of a later version.
+    """
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 10 or length > min(len(content) - 8, HEADER_LIMIT):
+        raise FileFormatError(f"{path.name} is no safetensors file, or only the beginning of one.")
+    try:
+        outer = json.loads(content[8 : 8 + length])
+        header = json.loads(outer["__metadata__"][KEY])
+    except (KeyError, TypeError) as error:
+        raise FileFormatError(f"{path.name} must be a safetensors file with the metadata {KEY!r}.") from error
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"the header of {path.name} is no JSON: {error}") from error
+    header = _checked(header)
+    try:
+        tensors = from_safetensors(content)
+    except (SafetensorError, AssertionError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path.name} is damaged: {error}") from error
+    if header.pop("sum") != checksum(header, tensors):
+        raise FileFormatError(f"{path.name} is damaged: its checksum is not that of its content.")
+    return {"arguments": None, "dtype": None, "tied": {}, **header}, tensors
+
+
+def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A checksum of everything that a file says."""
+    digest = hashlib.sha256(json.dumps(header, separators=(",", ":")).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _checked(header: Any) -> dict[str, Any]:  # noqa: ANN401 -- whatever a file holds
+    version = header.get("version") if isinstance(header, dict) else None
+    if type(version) is not int or version < 1:
+        raise FileFormatError(f"the header must have a version, 1 or later; got {version!r}.")
+    if version > VERSION:
+        raise FileFormatError(f"the file has version {version}; this vbdrop reads up to {VERSION}: update it.")
+    for name, kind in _ENTRIES.items():
+        if not isinstance(header.get(name), kind) and not (name in _OPTIONAL and name not in header):
+            raise FileFormatError(f"{name!r} must be a {kind.__name__} in the header; got {header.get(name)!r}.")
+    if "dtype" in header and header["dtype"] not in OWN_DTYPES:
+        raise FileFormatError(f"'dtype' must be one of {', '.join(OWN_DTYPES)} in the header; got {header['dtype']!r}.")
+    if not all(isinstance(name, str) for name in header.get("tied", {}).values()):
+        raise FileFormatError("'tied' must have names in the header.")
+    for entry in header["lists"]:
+        if not (isinstance(entry, list) and len(entry) == 2 and all(type(n) is int and n >= 0 for n in entry)):
+            raise FileFormatError(f"'lists' must have pairs of numbers in the header; got {entry!r}.")
+    return dict(header)

@@ -1,0 +1,186 @@
+"""The file of a small model: an ordinary safetensors file that rebuilds the model in a fresh instance of its class.
+
+The metadata entry ``vbdrop`` is the header, JSON: the version of the format, the class, the plan in shorthand, which
+names share a tensor, and a checksum of all the rest. The tensors are those of the small model, dense or with their
+positions, and ``vbdrop:lists``, the indices that the plan keeps. Nothing in a file is executed or unpickled.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from vbdrop.compression.files.attribute_checks import check_names, check_numbers
+from vbdrop.compression.files.container import checksum, read_container
+from vbdrop.compression.files.format import KEY, LISTS, OWN_DTYPES, VERSION, FileFormatError
+from vbdrop.compression.files.plan_codec import lengthen, shorten
+from vbdrop.compression.files.rice_code import Positions, decode_positions, encode_positions
+from vbdrop.compression.files.sparse_tensors import from_stored, to_stored
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.files import write_atomically
+from vbdrop.models import CLASSES
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+MEMORY_PER_BYTE, FREE_MEMORY = 4096, 2**28
+"""A network of `vbdrop.models` is built from a file if it takes less memory than so many times its bytes, or this."""
+
+
+def save(
+    path: str | Path,
+    model: nn.Module,
+    plan: Plan | None = None,
+    *,
+    dtype: Literal["float32", "float16"] | None = None,
+    arguments: dict[str, Any] | None = None,
+) -> int:
+    """Write a small model.
+
+    Args:
+        path: Where to write; what is there is replaced at the very end.
+        model: The small model.
+        plan: The plan that made it; None for a model of its class's own shape.
+        dtype: What floating-point numbers are stored as; None for exactly as they are.
+        arguments: For a network of `vbdrop.models`, what it was built with: such a file loads without a model.
+
+    Returns:
+        The bytes of the file.
+
+    Raises:
+        ValueError: `dtype` is none of these, or the model holds something that is no tensor.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = save(f"{folder}/net.safetensors", nn.Linear(4, 2))
+        ...     load(f"{folder}/net.safetensors", model=nn.Linear(4, 2))
+        Linear(in_features=4, out_features=2, bias=True)
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be None or one of {', '.join(DTYPES)}; got {dtype!r}.")
+    data, lists = shorten(plan or Plan())
+    state = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`model` must hold tensors only; {name!r} is a {type(value).__name__}.")
+    listed = {name for name, entry in data.get("buffers", {}).items() if len(entry) == 3}
+    kept = {name: value for name, value in state.items() if name not in listed}
+    tensors, tied = to_stored(kept, DTYPES[dtype] if dtype else None, dense=_never_sparse(data))
+    codes = [encode_positions(each) for each in lists]
+    if codes:
+        tensors[LISTS] = torch.from_numpy(np.concatenate(codes))
+    header: dict[str, Any] = {"version": VERSION, "class": type(model).__name__, "plan": data}
+    header["lists"] = [[len(each), len(code)] for each, code in zip(lists, codes, strict=True)]
+    header |= {"arguments": arguments} if arguments is not None else {}
+    header |= {"tied": tied} if tied else {}
+    header |= {"dtype": own} if (own := _own_dtype(state)) is not None else {}
+    header["sum"] = checksum(header, tensors)
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False)
+    content = to_safetensors(tensors, {KEY: text})
+    write_atomically(Path(path), content)
+    return len(content)
+
+
+def built_with(model: nn.Module) -> dict[str, Any] | None:
+    """What a network of `vbdrop.models` was built with, for `save`; None for any other model.
+
+    Example:
+        >>> from vbdrop.models import LeNet5
+        >>> built_with(LeNet5(classes=3)), built_with(nn.Linear(2, 2))
+        ({'classes': 3}, None)
+    """
+    arguments: dict[str, Any] | None = getattr(model, "arguments", None)
+    return arguments if CLASSES.get(type(model).__name__) is type(model) else None
+
+
+def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
+    """Rebuild a small model from its file.
+
+    Args:
+        path: What `save` wrote.
+        model: A fresh instance of the class that was compressed, built as it was; it is not changed. A network of
+            `vbdrop.models` needs none.
+
+    Returns:
+        The small model, in eval mode.
+
+    Raises:
+        FileFormatError: The file is damaged, of a later version or for another model. Nothing is loaded then, and no
+            more memory taken than a model of the file's size may need.
+
+    Example:
+        >>> import tempfile
+        >>> from vbdrop.models import LeNet5
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = save(f"{folder}/net.safetensors", LeNet5(), arguments={"classes": 10})
+        ...     type(load(f"{folder}/net.safetensors"))
+        <class 'vbdrop.models.lenet.LeNet5'>
+    """
+    header, tensors = read_container(Path(path))
+    if model is None:
+        fresh = _built(header, Path(path).stat().st_size)
+    elif type(model).__name__ != header["class"]:
+        raise FileFormatError(f"the file is for a model of class {header['class']}; got {type(model).__name__}.")
+    else:
+        fresh = copy.deepcopy(model)
+    if header["dtype"] is not None:
+        fresh.to(OWN_DTYPES[header["dtype"]])
+    plan = lengthen(header["plan"], _lists(header, tensors), tensors)
+    try:
+        check_names(plan, fresh)
+        small = apply(plan, fresh)
+        check_numbers(small)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the file does not fit the model {header['class']}: {error}") from error
+    held = plan.program.buffers.keys() - tensors.keys() if plan.program is not None else set()
+    wanted = {name: value for name, value in small.state_dict().items() if name not in held}
+    state = from_stored({name: value for name, value in tensors.items() if name != LISTS}, header["tied"], wanted)
+    small.load_state_dict(state, strict=False)
+    return small.eval()
+
+
+def _own_dtype(state: Mapping[str, Tensor]) -> str | None:
+    """The name of the dtype that all floating-point numbers of a model have, if it is not torch's usual one."""
+    found = {value.dtype for value in state.values() if value.is_floating_point()}
+    return next((name for name, dtype in OWN_DTYPES.items() if found == {dtype}), None)
+
+
+def _never_sparse(data: dict[str, Any]) -> set[str]:
+    """New biases and buffers of the program, whose size the file itself has to say."""
+    return {*data.get("new", []), *data.get("buffers", {})}
+
+
+def _lists(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Positions]:
+    lists, offset = [], 0
+    data = tensors.get(LISTS, torch.zeros(0, dtype=torch.uint8))
+    if data.dtype != torch.uint8 or data.dim() != 1:
+        raise FileFormatError(f"{LISTS!r} must be bytes; got {data.dtype}.")
+    for count, size in header["lists"]:
+        lists.append(decode_positions(data[offset : offset + size].numpy(), count, 2**31))
+        offset += size
+    if offset != len(data):
+        raise FileFormatError(f"the lists of indices must have {offset} bytes; got {len(data)}.")
+    return lists
+
+
+def _built(header: dict[str, Any], file_size: int) -> nn.Module:
+    """The network of `vbdrop.models` that the file is for, if it is one and its size can be meant."""
+    name, arguments = header["class"], header["arguments"]
+    if name not in CLASSES or arguments is None:
+        raise FileFormatError(f"the file is for a model of class {name}; give a fresh one: load(path, model={name}()).")
+    try:
+        with torch.device("meta"):
+            outline = CLASSES[name](**arguments)
+        needed = sum(value.numel() * value.element_size() for value in outline.state_dict().values())
+        if needed > max(FREE_MEMORY, MEMORY_PER_BYTE * file_size):
+            raise ValueError(f"it would take {needed:,} bytes of memory")
+        return CLASSES[name](**arguments)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise FileFormatError(f"a {name} cannot be built with {arguments}: {error}") from error

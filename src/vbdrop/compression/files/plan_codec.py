@@ -1,0 +1,156 @@
+"""A plan in few bytes: what is needed to cut a fresh model, with its lists of indices beside it.
+
+The values that a plan folds are in the tensors of the small model already, so the shorthand keeps only where the model
+is cut, which biases are new, and the program. Lists of indices become numbers: each different list is kept once.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.rice_code import Positions
+from vbdrop.compression.planning.plan import VERSION, ForwardProgram, Plan
+
+_PROGRAM = {"nodes", "buffers", "removed"}
+
+Lists = dict[tuple[int, ...], int]
+"""The different lists of indices of a plan -> their numbers, in order of their first use."""
+
+
+def shorten(plan: Plan) -> tuple[dict[str, Any], list[Positions]]:
+    """A plan as compact data, and the lists that it refers to by number.
+
+    A buffer of the program that is no list of increasing positions is left to be stored among the model's tensors.
+
+    Example:
+        >>> plan = Plan(keep={"weight": {0: [0, 2]}, "bias": {0: [0, 2]}}, shapes={"weight": [3, 4], "bias": [3]})
+        >>> data, (kept,) = shorten(plan)
+        >>> data, kept.tolist()
+        ({'cut': {'weight': [[3, 4], {'0': 0}], 'bias': [[3], {'0': 0}]}}, [0, 2])
+    """
+    lists: Lists = {}
+    cut = {
+        name: [shape, {str(axis): _number(lists, kept) for axis, kept in plan.keep.get(name, {}).items()}]
+        for name, shape in plan.shapes.items()
+    }
+    data: dict[str, Any] = {
+        "cut": {name: entry if entry[1] else entry[:1] for name, entry in cut.items()},
+        "new": [name for name in plan.add if name not in plan.shapes],
+        "set": plan.attributes,
+        "channels_last": plan.channels_last,
+    }
+    if plan.program is not None:
+        data["nodes"] = _short_nodes(plan.program.nodes)
+        data["buffers"] = {name: _short_buffer(entry, lists) for name, entry in plan.program.buffers.items()}
+        data["removed"] = plan.program.removed
+    return {key: value for key, value in data.items() if value}, [np.array(each, dtype=np.int64) for each in lists]
+
+
+def lengthen(data: Any, lists: list[Positions], tensors: Mapping[str, Tensor]) -> Plan:  # noqa: ANN401 -- from a file
+    """The plan that `shorten` wrote, without the values that it folds.
+
+    Args:
+        data: What a file holds.
+        lists: Its lists of indices.
+        tensors: Its tensors: those of new biases say how long they are, those of other buffers what they hold.
+
+    Raises:
+        FileFormatError: It is not such a plan; the message says what is wrong.
+    """
+    try:
+        program = None
+        if _PROGRAM & data.keys():
+            entries = data.get("buffers", {}).items()
+            buffers = {name: _long_buffer(name, entry, lists, tensors) for name, entry in entries}
+            program = vars(ForwardProgram(_long_nodes(data["nodes"]), buffers, data.get("removed", [])))
+        cut = data.get("cut", {})
+        return Plan.from_data(
+            {
+                "version": VERSION,
+                "keep": {name: _long_cut(entry[1], lists) for name, entry in cut.items() if len(entry) > 1},
+                "add": {name: [0.0] * tensors[name].numel() for name in data.get("new", [])},
+                "merge": {},
+                "attributes": data.get("set", {}),
+                "shapes": {name: entry[0] for name, entry in cut.items()},
+                "layouts": {},
+                "positions": {},
+                "program": program,
+                "channels_last": data.get("channels_last", False),
+            }
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the plan in the file cannot be read: {error}") from error
+
+
+def _number(lists: Lists, indices: list[int]) -> int:
+    return lists.setdefault(tuple(indices), len(lists))
+
+
+def _long_cut(axes: dict[str, int], lists: list[Positions]) -> dict[str, list[int]]:
+    return {axis: _listed(lists, number) for axis, number in axes.items()}
+
+
+def _listed(lists: list[Positions], number: int) -> list[int]:
+    if not 0 <= number < len(lists):
+        raise IndexError(f"there is no list of indices {number}")
+    indices: list[int] = lists[number].tolist()
+    return indices
+
+
+def _short_buffer(entry: dict[str, Any], lists: Lists) -> list[Any]:
+    """[dtype, shape], and the number of the list if it is one."""
+    values = entry["data"]
+    whole = all(type(value) is int and value >= 0 for value in values)
+    if whole and values and all(a < b for a, b in pairwise(values)):
+        return [entry["dtype"], entry["shape"], _number(lists, values)]
+    return [entry["dtype"], entry["shape"]]
+
+
+def _long_buffer(name: str, entry: list[Any], lists: list[Positions], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    dtype, shape, *number = entry
+    values = _listed(lists, *number) if number else tensors[name].flatten().tolist()
+    return {"dtype": dtype, "shape": shape, "data": values}
+
+
+def _short_nodes(nodes: list[dict[str, Any]]) -> list[list[Any]]:
+    """[name, operation, target, arguments, named arguments], without what is empty at the end."""
+    numbers = {node["name"]: number for number, node in enumerate(nodes)}
+
+    def shortened(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
+        if isinstance(value, list):
+            return [shortened(item) for item in value]
+        if isinstance(value, dict):
+            return {"#": numbers[value["node"]]} if "node" in value else {k: shortened(v) for k, v in value.items()}
+        return value
+
+    short = []
+    for node in nodes:
+        parts = [node["name"], node["op"], node["target"], shortened(node["args"]), shortened(node["kwargs"])]
+        while not parts[-1]:
+            parts.pop()
+        short.append(parts)
+    return short
+
+
+def _long_nodes(nodes: list[list[Any]]) -> list[dict[str, Any]]:
+    names = [node[0] for node in nodes]
+    if [node[1] for node in nodes].index("output") != len(nodes) - 1:
+        raise ValueError("a program must end with its output")
+
+    def lengthened(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
+        if isinstance(value, list):
+            return [lengthened(item) for item in value]
+        if isinstance(value, dict):
+            return {"node": names[value["#"]]} if "#" in value else {k: lengthened(v) for k, v in value.items()}
+        return value
+
+    long = []
+    for node in nodes:
+        name, operation, target, *rest = node
+        args, kwargs = (lengthened(part) for part in ([*rest, {}] if rest else [[], {}])[:2])
+        long.append({"name": name, "op": operation, "target": target, "args": args, "kwargs": kwargs})
+    return long

@@ -1,0 +1,72 @@
+"""Sorted positions in few bytes: the gaps between them in Rice code.
+
+A gap g is cut into its low bits, r of them, and the rest q = g >> r. The low bits of all gaps come first, packed; then
+every q as q zeros and a one. The first byte is r, chosen for the fewest bytes, which comes within a tenth of a bit a
+position of the entropy of random positions. With r = 0 it is a bitmask.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vbdrop.compression.files.format import FileFormatError
+
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.int64]
+
+MAX_LOW_BITS = 31
+
+
+def encode_positions(positions: Positions) -> Bytes:
+    """Write strictly increasing positions, zero or larger, as bytes.
+
+    Example:
+        >>> encode_positions(np.array([0, 1, 3])).tolist()  # 0 low bits, then the mask 1101
+        [0, 208]
+    """
+    gaps = np.diff(positions, prepend=-1) - 1
+    low_bits = min(range(MAX_LOW_BITS + 1), key=lambda bits: _size(gaps, bits))
+    low = (gaps[:, None] >> np.arange(low_bits)[::-1]) & 1
+    high = gaps >> low_bits
+    ones = np.cumsum(high + 1) - 1
+    unary = np.zeros(ones[-1] + 1 if len(ones) else 0, dtype=np.uint8)
+    unary[ones] = 1
+    return np.concatenate([np.array([low_bits], np.uint8), np.packbits(low.astype(np.uint8)), np.packbits(unary)])
+
+
+def decode_positions(data: Bytes, count: int, size: int) -> Positions:
+    """Read what `encode_positions` wrote.
+
+    Args:
+        data: The bytes.
+        count: How many positions there are.
+        size: What they must lie below.
+
+    Raises:
+        FileFormatError: The bytes are not such a code, or hold other positions. Memory stays within a small multiple of
+            their number.
+
+    Example:
+        >>> decode_positions(np.array([0, 208], np.uint8), count=3, size=4).tolist()
+        [0, 1, 3]
+    """
+    if len(data) == 0 or data[0] > MAX_LOW_BITS or not 0 <= count <= 8 * len(data):
+        raise FileFormatError(f"{count} positions in {len(data)} bytes cannot be read.")
+    low_bits = int(data[0])
+    split = 1 + -(-count * low_bits // 8)
+    if split > len(data):
+        raise FileFormatError(f"{count} positions in {len(data)} bytes cannot be read.")
+    ones = np.flatnonzero(np.unpackbits(data[split:]))
+    if len(ones) != count or len(data) - split != (-(-(int(ones[-1]) + 1) // 8) if count else 0):
+        raise FileFormatError(f"the bytes of {count} positions hold {len(ones)}.")
+    bits = np.unpackbits(data[1:split], count=count * low_bits).reshape(count, low_bits).astype(np.int64)
+    low = bits @ (1 << np.arange(low_bits, dtype=np.int64)[::-1])
+    high = np.diff(ones, prepend=-1) - 1
+    last = (int(high.sum()) << low_bits) + int(low.sum()) + count - 1  # of Python's integers, which do not overflow
+    if last >= size:
+        raise FileFormatError(f"a position is {last}, where it must be below {size}.")
+    return np.cumsum((high << low_bits) + low + 1) - 1
+
+
+def _size(gaps: Positions, low_bits: int) -> int:
+    """The bytes of the two parts with so many low bits."""
+    return -(-len(gaps) * low_bits // 8) + -(-(len(gaps) + int((gaps >> low_bits).sum())) // 8)

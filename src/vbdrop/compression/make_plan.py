@@ -1,0 +1,78 @@
+"""From a traced model to a plan: constants, liveness, decisions and the new forward, in this order."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.liveness import find_live
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.plan_from_liveness import columns, decide
+from vbdrop.compression.rewriting.program import ProgramError
+from vbdrop.compression.rewriting.small_forward import program_of, rewrite
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What one analysis of a model came to.
+
+    Attributes:
+        plan: The plan, without a program.
+        program: The same plan with one, or None if the forward cannot be written as one.
+        keeps_forward: Whether the class's own forward may still hold; only a trial shows it.
+        left: What keeps its channels, and why.
+    """
+
+    plan: Plan
+    program: Plan | None
+    keeps_forward: bool
+    left: dict[str, str]
+
+
+def make_plan(
+    traced: Traced,
+    model: nn.Module,
+    *,
+    rewritten: bool = True,
+    frozen_shapes: bool = False,
+    stays: Mapping[str, Collection[int]] | None = None,
+) -> Draft:
+    """Find out what can be removed from a model.
+
+    Args:
+        traced: The model's graph.
+        model: The model, or one of the same structure with other weights.
+        rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
+        frozen_shapes: Whether sizes that the forward spells out must stay, too.
+        stays: Weight -> those of its inputs that must not be removed.
+
+    Example:
+        >>> from vbdrop.analysis.graph import trace
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
+        >>> with torch.no_grad():
+        ...     _ = model[0].weight[1].zero_()
+        >>> draft = make_plan(trace(model, (torch.zeros(4, 2),)), model)
+        >>> draft.plan.attributes
+        {'0': {'out_features': 2}, '2': {'in_features': 2}}
+    """
+    facts = propagate(traced, model, rewrite=rewritten, frozen_shapes=frozen_shapes)
+    for product in facts.products:
+        kept = (stays or {}).get(product.weight, ())
+        facts.pinned.append(product.inputs.units[torch.tensor(sorted(kept), dtype=torch.long)])
+    liveness = find_live(facts)
+    inputs = columns(liveness)
+    plan = decide(liveness, inputs)
+    left = dict(facts.left)
+    program = None
+    keeps_forward = not rewritten
+    try:
+        writer = rewrite(liveness, inputs, plan)
+        keeps_forward = not writer.new_operations
+        if rewritten:
+            program = replace(plan, program=program_of(writer))
+    except ProgramError as error:
+        left["forward"] = f"it cannot be replaced: {error}"
+    return Draft(plan, program, keeps_forward, left)

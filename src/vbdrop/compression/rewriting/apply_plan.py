@@ -1,0 +1,167 @@
+"""Apply a plan: to a plain model, to a state dict, and to a Bayesian model in the middle of training."""
+
+from collections.abc import Mapping
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vbdrop.analysis.layer_shapes import beside, owner
+from vbdrop.compression.planning.plan import Cut, Plan
+from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy
+from vbdrop.compression.rewriting.memory_format import ordered_as
+from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
+from vbdrop.compression.rewriting.program import build, decoded_tensor
+from vbdrop.compression.rewriting.slicing import cut, merged
+from vbdrop.layers import NoisyLayer
+
+
+@overload
+def apply(plan: Plan, target: nn.Module, optimizer: Optimizer | None = None) -> nn.Module: ...
+@overload
+def apply(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None) -> dict[str, Tensor]: ...
+@torch.no_grad()
+def apply(
+    plan: Plan, target: nn.Module | Mapping[str, Tensor], optimizer: Optimizer | None = None
+) -> nn.Module | dict[str, Tensor]:
+    """Remove from a model, or from its state dict, what a plan says.
+
+    A model keeps its class, its modules and its parameters as objects; they become smaller in place. Only a plan with
+    a program of its own gives another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
+    rates and gates become smaller too, and with them the optimizer's state.
+
+    Args:
+        plan: What `vbdrop.compress` decided.
+        target: The model for which the plan was made, plain or Bayesian, or a fresh instance of its class; or its
+            state dict, of which a smaller copy is made.
+        optimizer: The optimizer that trains the model, if training goes on.
+
+    Returns:
+        The small model, or the small state dict.
+
+    Raises:
+        ValueError: If the target is not what the plan was made for; nothing is changed then.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> plan = Plan(
+        ...     keep={"0.weight": {0: [0, 2]}, "0.bias": {0: [0, 2]}, "2.weight": {1: [0, 2]}},
+        ...     attributes={"0": {"out_features": 2}, "2": {"in_features": 2}},
+        ...     shapes={"0.weight": [3, 4], "0.bias": [3], "2.weight": [2, 3]},
+        ... )
+        >>> apply(plan, model)
+        Sequential(
+          (0): Linear(in_features=4, out_features=2, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=2, out_features=2, bias=True)
+        )
+    """
+    if isinstance(target, nn.Module):
+        return _apply_to_module(plan, target, optimizer)
+    if isinstance(target, Mapping):
+        return _apply_to_state(plan, target)
+    raise TypeError(f"`target` must be a torch.nn.Module or a state dict; got {type(target).__name__}.")
+
+
+def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    _check(plan, state)
+    for weight in plan.merge:
+        if any(beside(weight, name) in state for name in ("log_sigma2", "log_alpha", "gate.weight")):
+            raise ValueError(
+                f"the plan merges weights of {weight!r}, and which of them are alive a state dict does not say; "
+                "load it into the model and apply the plan to that."
+            )
+    result = dict(state) | _small_tensors(plan, state, _cuts(plan, state), {})
+    if plan.program is not None:
+        result = {name: tensor for name, tensor in result.items() if name not in plan.program.removed}
+        result |= {name: decoded_tensor(entry) for name, entry in plan.program.buffers.items()}
+    return result
+
+
+def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) -> nn.Module:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
+    _check(plan, tensors)
+    if plan.program is not None and (optimizer is not None or is_bayesian(model)):
+        raise ValueError(
+            "the plan replaces the model's forward, which a model in training needs as it is; "
+            "make the plan with vbdrop.compress(..., rewrite=False)."
+        )
+    cuts = _cuts(plan, tensors)
+    check_optimizer(optimizer, parameters, cuts)
+    layers = {path: module for path, module in model.named_modules() if isinstance(module, NoisyLayer)}
+    done = set[int]()
+    for name, small in _small_tensors(plan, tensors, cuts, layers).items():
+        if name not in tensors:
+            _add_bias_(model, name, small, optimizer)
+        elif id(tensors[name]) not in done:  # a tied parameter has several names
+            done.add(id(tensors[name]))
+            if optimizer is not None and name in parameters:
+                cut_state_(optimizer, parameters[name], cuts.get(name, {}))
+            _replace_(tensors[name], ordered_as(tensors[name], small))
+    for path, numbers in plan.attributes.items():
+        for attribute, number in numbers.items():
+            setattr(model.get_submodule(path), attribute, number)
+    if plan.channels_last and not is_bayesian(model):
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
+    return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)
+
+
+def _replace_(tensor: Tensor, small: Tensor) -> None:
+    """Give a tensor other values, of another shape.
+
+    Where a graph of an earlier step is still alive, so is what collects the tensor's gradients in it, which insists on
+    the former shape. Torch makes a new one only for another dtype, which the tensor therefore has for a moment.
+    """
+    tensor.grad = None
+    if tensor.requires_grad:
+        tensor.data = small.new_empty(0, dtype=torch.float32 if small.dtype == torch.float64 else torch.float64)
+    tensor.data = small
+
+
+def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
+    """The target has the tensors that the plan is for."""
+    for name, shape in plan.shapes.items():
+        if name not in tensors:
+            raise ValueError(f"`target` must be what the plan was made for, with a tensor {name!r}; it has none.")
+        if list(tensors[name].shape) != shape:
+            raise ValueError(f"{name!r} must have the shape {shape} for this plan; got {list(tensors[name].shape)}.")
+
+
+def _cuts(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
+    return plan.keep | companions(plan, tensors)
+
+
+def _small_tensors(
+    plan: Plan, tensors: Mapping[str, Tensor], cuts: dict[str, Cut], layers: dict[str, NoisyLayer]
+) -> dict[str, Tensor]:
+    """All tensors that a plan changes or makes, as they are afterwards."""
+    changed = {name: tensors[name].detach() for name in cuts}
+    for weight, merges in plan.merge.items():
+        layer = layers.get(owner(weight))
+        if layer is None:
+            changed[weight] = merged(tensors[weight].detach(), merges).to(tensors[weight].dtype)
+        else:
+            changed |= {beside(weight, name): tensor for name, tensor in merged_noisy(layer, merges).items()}
+    changed = {name: cut(tensor, cuts.get(name, {})) for name, tensor in changed.items()}
+    for name, values in plan.add.items():
+        like = tensors[name if name in tensors else beside(name, "weight")].detach()
+        added = torch.tensor(values, dtype=torch.float64, device=like.device)
+        gates = beside(name, "output_gate.weight")
+        if gates in tensors:  # a converted layer's output gates multiply its bias, too
+            added = torch.where(added == 0, 0.0, added / cut(tensors[gates].detach(), cuts.get(gates, {})))
+        before = changed.get(name, tensors[name].detach() if name in tensors else torch.zeros_like(added))
+        changed[name] = (before.double() + added).to(like.dtype)
+    return changed
+
+
+def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
+    """Give a module the bias that it needs now."""
+    module = model.get_submodule(owner(name))
+    if module.bias is not None:  # the module is in several places, and was given its bias in another
+        return
+    weight = module.get_parameter("weight")
+    module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))
+    if optimizer is not None:
+        adopt_(optimizer, module.get_parameter("bias"), beside=weight)

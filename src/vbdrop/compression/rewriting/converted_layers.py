@@ -1,0 +1,72 @@
+"""What a plan means for a converted layer: its variances, rates and gates, beside its weight and bias."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.analysis.layer_shapes import beside
+from vbdrop.compression.planning.plan import Cut, Merge, Plan
+from vbdrop.compression.rewriting.slicing import merged
+from vbdrop.functional import masked
+from vbdrop.layers import Gate, NoisyLayer, Variational
+from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
+from vbdrop.priors import log_alpha_of
+
+
+def is_bayesian(model: nn.Module) -> bool:
+    """Whether any module of a model was converted."""
+    return any(isinstance(module, Variational) for module in model.modules())
+
+
+def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
+    """The cuts of the tensors that lie beside the weights of converted layers.
+
+    Variances follow the weight; gates, and rates of which each input unit has one, follow its inputs or outputs.
+    """
+    cuts: dict[str, Cut] = {}
+    for weight in plan.positions.keys() & plan.shapes.keys():
+        inputs, outputs = plan.kept_inputs(weight), plan.kept_outputs(weight)
+        for name in ("gate.weight", "gate.log_sigma2"):
+            cuts[beside(weight, name)] = {} if inputs is None else {0: inputs}
+            cuts[beside(weight, f"output_{name}")] = {} if outputs is None else {0: outputs}
+        for rate in (beside(weight, "log_sigma2"), beside(weight, "log_alpha")):
+            dims = tensors[rate].dim() if rate in tensors else 0
+            by_unit = {} if inputs is None else {0: inputs}
+            cuts[rate] = plan.keep.get(weight, {}) if dims > 1 else by_unit if dims == 1 else {}
+    return {name: cut for name, cut in cuts.items() if cut and name in tensors}
+
+
+def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
+    """The weight and the variances of a converted layer after its constant inputs were merged.
+
+    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start. They
+    are above the lowest one, which may mark a weight that is to stay dead.
+    """
+    scale = layer.per_input(_gate_values(layer).double())
+    weight = layer.weight.detach().double()
+    effective = weight * scale
+    entry = next(layer.variational(), None)
+    if entry is not None:
+        effective = masked(effective, ~entry.dead())
+    carriers = torch.zeros_like(weight, dtype=torch.bool)
+    for merge in merges:
+        rows = slice(*merge.rows)
+        carriers[(merge.into, rows) if merge.axis == 0 else (rows, merge.into)] = True
+    changed = torch.where(carriers, merged(effective, merges) / scale, weight)
+    result = {"weight": changed.to(layer.weight.dtype)}
+    if entry is not None and entry.log_sigma2 is not None and entry.threshold is not None:
+        limit = entry.threshold - START_MARGIN - log_alpha_of(changed, torch.zeros_like(changed))
+        alive = torch.minimum(entry.log_sigma2.double(), limit).clamp(min=LOWEST_LOG_SIGMA2 + START_MARGIN)
+        bounded = torch.where(carriers & (changed != 0), alive, entry.log_sigma2)
+        result["log_sigma2"] = bounded.to(entry.log_sigma2.dtype)
+    return result
+
+
+def _gate_values(layer: NoisyLayer) -> Tensor:
+    """What the layer's input gates multiply by in eval mode."""
+    gate = getattr(layer, "gate", None)
+    if not isinstance(gate, Gate):
+        return torch.ones(layer.n_inputs, device=layer.weight.device)
+    (entry,) = gate.variational()
+    return masked(entry.mean, ~entry.dead()).detach()

@@ -1,0 +1,143 @@
+"""The graph of the small model while it is being written."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.nn.modules.conv import _ConvNd
+
+from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.graph import arguments_of, concrete, is_tensor
+from vbdrop.analysis.layer_shapes import BATCH_NORMS, owner
+from vbdrop.analysis.liveness import Liveness
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.plan_from_liveness import Columns
+
+OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("linear",),
+    nn.Conv1d: ("conv1d",),
+    nn.Conv2d: ("conv2d",),
+    nn.Conv3d: ("conv3d",),
+    nn.ConvTranspose1d: ("conv_transpose1d",),
+    nn.ConvTranspose2d: ("conv_transpose2d",),
+    nn.ConvTranspose3d: ("conv_transpose3d",),
+    **dict.fromkeys(BATCH_NORMS, ("_native_batch_norm_legit_no_training", "_native_batch_norm_legit")),
+    nn.PReLU: ("prelu",),
+    nn.Embedding: ("embedding",),
+    nn.LayerNorm: ("layer_norm",),
+    nn.GroupNorm: ("group_norm",),
+}
+"""The modules that the new graph calls, by exact type -> the operations that their forward can be."""
+
+TENSORS = ("weight", "bias", "running_mean", "running_var")
+"""The tensors of these modules, which their operations call by the same names."""
+
+
+class Writer:
+    """A new graph, and what is needed to write it.
+
+    Attributes:
+        liveness: Which units stay.
+        inputs: The inputs that each weight keeps.
+        plan: The rest of the plan.
+        graph: The new graph.
+        values: Old node -> new node.
+        buffers: The tensors that the graph needs besides those of the model, by name.
+        new_sizes: Whether a size that the traced forward had as a number is another one now.
+        new_operations: Whether anything else differs, so that the class's own forward cannot hold.
+    """
+
+    def __init__(self, liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> None:
+        self.liveness = liveness
+        self.inputs = inputs
+        self.plan = plan
+        self.facts = liveness.facts
+        self.graph = fx.Graph()
+        self.values: dict[fx.Node, fx.Node] = {}
+        self.buffers: dict[str, Tensor] = {}
+        self.new_sizes = False
+        self.new_operations = False
+
+    def value(self, node: fx.Node) -> fx.Node:
+        """The new node for an old one; parameters and constants are fetched when they are first used."""
+        if node not in self.values:
+            name = self.facts.traced.names[node]
+            constant = self.facts.traced.constants.get(name)
+            self.values[node] = self.graph.get_attr(name) if constant is None else self.buffer(name, constant)
+        return self.values[node]
+
+    def buffer(self, name: str, tensor: Tensor) -> fx.Node:
+        """Add a tensor under this name, or one like it: letters, digits and underscores, and not in the model yet."""
+        name = re.sub(r"\W", "_", name, flags=re.ASCII)
+        while name in self.buffers or hasattr(self.facts.model, name):
+            name += "_"
+        self.buffers[name] = tensor
+        # the module has no such buffer until the graph is applied
+        return self.graph.create_node("get_attr", name)
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:  # noqa: ANN401 -- an operation, its arguments
+        """Add an operation."""
+        return self.graph.call_function(target, args, kwargs)
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        """The same operation on the new values, as the call of a module where it is one."""
+        path = self.module_of(node)
+        if path is not None:
+            source = next(source for source in node.all_input_nodes if self.facts.name(source) is None)
+            return self.graph.create_node("call_module", path, (self.value(source),))
+        return self.graph.node_copy(node, self.value)
+
+    def kept(self, channels: Channels) -> Tensor:
+        """Which of these channels stay."""
+        return self.liveness.kept(channels)
+
+    def select(self, value: fx.Node, axis: int, positions: Tensor, name: str) -> fx.Node:
+        """Select channels of a value."""
+        self.new_operations = True
+        return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
+
+    def module_of(self, node: fx.Node) -> str | None:
+        """The module whose whole forward this operation is, or None if there is none."""
+        names = {self.facts.name(source) for source in node.all_input_nodes} - {None}
+        others = [source for source in node.all_input_nodes if self.facts.name(source) is None]
+        paths = {owner(name) for name in names if name is not None}
+        if len(paths) != 1 or len(others) != 1 or not is_tensor(others[0]):
+            return None
+        (path,) = paths
+        module = self.facts.model.get_submodule(path)
+        hooks = (module._forward_hooks, module._forward_pre_hooks)  # what they do was traced, and is in the graph
+        if not path or any(hooks) or not _is_operation_of(module, node):
+            return None
+        call = arguments_of(node)
+        given = {name: self.facts.name(call[name]) for name in TENSORS if call.get(name) is not None}
+        own = {name: f"{path}.{name}" for name in TENSORS if getattr(module, name, None) is not None}
+        return path if given == own and _same_call(module, node) else None
+
+
+def _is_operation_of(module: nn.Module, node: fx.Node) -> bool:
+    """Whether an operation is of the kind that a module's forward is."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    return node.target.overloadpacket.__name__ in OPERATIONS.get(type(module), ())
+
+
+def _same_call(module: nn.Module, node: fx.Node) -> bool:
+    """Whether the module's own settings are those of the traced call."""
+    call = arguments_of(node)
+    if not isinstance(module, _ConvNd):
+        return all(concrete(call[name]) == getattr(module, name) for name in ("eps", "num_groups") if name in call)
+    if call["groups"] != module.groups:
+        return False
+    dims = len(module.kernel_size)
+    names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
+    # a convolution that pads in another way than with zeros does so before its call, which then has no padding
+    return all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
+
+
+def _spread(value: Any, dims: int) -> Any:  # noqa: ANN401 -- a number, one for each dimension, or a word
+    found = concrete(value)
+    if isinstance(found, int):
+        return [found] * dims
+    return found * dims if isinstance(found, list) and len(found) == 1 else found

@@ -1,0 +1,171 @@
+"""How each operation is written into the graph of the small model, where its channels became fewer."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+
+from vbdrop.analysis.channel_facts import ProductSite, Scatter
+from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.graph import arguments_of, size_of
+from vbdrop.analysis.layer_shapes import beside, owner
+from vbdrop.compression.rewriting.graph_writer import Writer
+
+aten = torch.ops.aten
+
+
+def product(writer: Writer, place: ProductSite) -> fx.Node:
+    """A linear layer or convolution, which selects its inputs where more arrive than it needs."""
+    call = arguments_of(place.node)
+    path = owner(place.weight)
+    value, columns = writer.value(call["input"]), writer.inputs[place.weight]
+    if columns.selected:
+        value = writer.select(value, place.inputs.axis, columns.positions(), f"{path}_inputs".lstrip("_"))
+    if writer.module_of(place.node) is not None:
+        return writer.graph.create_node("call_module", path, (value,))
+    call.update({name: fx.map_arg(argument, writer.value) for name, argument in call.items() if name != "input"})
+    call["input"] = value
+    if "groups" in call:
+        call["groups"] = writer.plan.attributes.get(path, {}).get("groups", call["groups"])
+    if place.bias is None and beside(place.weight, "bias") in writer.plan.add:
+        call["bias"] = writer.graph.create_node("get_attr", beside(place.weight, "bias"))
+    return writer.call(place.node.target, *call.values())
+
+
+def scattered(writer: Writer, scatter: Scatter) -> fx.Node:
+    """A sum whose terms have fewer channels: each is added where it has any, and its constants elsewhere."""
+    whole = writer.kept(scatter.outputs)
+    masks = {term: writer.kept(part) for term, part in scatter.parts.items()}
+    if all(torch.equal(mask, whole) for mask in masks.values()):
+        return writer.copy(scatter.node)
+    writer.new_operations = True
+    name, axis = scatter.node.name, scatter.outputs.axis
+    gone = writer.liveness.emptied(scatter.node)
+    terms = {term: _taken(writer, scatter, term, mask, whole) for term, mask in masks.items() if term not in gone}
+    value, rest = _base(writer, scatter, terms, masks, whole)
+    constants = sum(torch.where(masks[term], 0.0, part.value)[whole] for term, part in scatter.parts.items())
+    if isinstance(constants, Tensor) and bool(constants.any()):
+        trailing = [1] * (len(size_of(scatter.node)) - axis - 1)
+        constants = constants.to(scatter.node.meta["val"].dtype).view(-1, *trailing)
+        value = writer.call(aten.add.Tensor, value, writer.buffer(f"{name}_constants", constants))
+    for term, small in rest.items():
+        where = masks[term][whole].nonzero().flatten()
+        if len(where) == int(whole.sum()):
+            value = writer.call(aten.add.Tensor, value, small)
+        elif len(where):
+            channels = writer.buffer(f"{name}_channels", where)
+            value = writer.call(aten.index_add.default, value, axis, channels, small)
+    return value
+
+
+def _taken(writer: Writer, scatter: Scatter, term: fx.Node, mask: Tensor, whole: Tensor) -> fx.Node:
+    """The channels of a term that the sum has."""
+    value = writer.value(term)
+    if bool((mask <= whole).all()):
+        return value
+    positions = whole[mask].nonzero().flatten()
+    return writer.select(value, scatter.outputs.axis, positions, f"{scatter.node.name}_selection")
+
+
+def _base(
+    writer: Writer, scatter: Scatter, terms: dict[fx.Node, fx.Node], masks: dict[fx.Node, Tensor], whole: Tensor
+) -> tuple[fx.Node, dict[fx.Node, fx.Node]]:
+    """A value with all channels of the sum, and the terms that are still to be added to it."""
+    if scatter.base is not None:
+        return writer.value(scatter.base), terms
+    for term in terms:
+        if bool((whole <= masks[term]).all()):
+            return terms[term], {other: small for other, small in terms.items() if other is not term}
+    first = next(iter(terms.values()))
+    sizes: list[Any] = list(scatter.node.meta["val"].shape)
+    for axis, size in enumerate(sizes):
+        if isinstance(size, torch.SymInt):
+            sizes[axis] = writer.call(aten.sym_size.int, first, axis)
+    sizes[scatter.outputs.axis] = int(whole.sum())
+    return writer.call(aten.new_zeros.default, first, sizes), terms
+
+
+def view(writer: Writer, node: fx.Node) -> fx.Node:
+    """A view that spells out the number of channels; as a reshape, since strides may have changed."""
+    call, channels = arguments_of(node), writer.facts.channels(node)
+    is_expand = "expand" in str(node.target)
+    sizes = list(call["size"] if "size" in call else call["shape"])
+    if channels is not None and sizes[channels.axis] != -1:
+        count = int(writer.kept(channels).sum())
+        writer.new_sizes |= count != len(channels)
+        sizes[channels.axis] = count
+    target = aten.expand.default if is_expand else aten.reshape.default
+    return writer.call(target, writer.value(call["self"]), fx.map_arg(sizes, writer.value))
+
+
+def narrow(writer: Writer, node: fx.Node) -> fx.Node:
+    """A slice of the channels: from what is left before it, as many as are left in it."""
+    call = arguments_of(node)
+    source = writer.facts.channels(call["self"])
+    if source is None or call["dim"] % len(size_of(node)) != source.axis or bool(writer.kept(source).all()):
+        return writer.copy(node)
+    kept = writer.kept(source)
+    start, stop, step = slice(call["start"], call["end"], call["step"]).indices(len(kept))
+    if step != 1:
+        positions = torch.arange(len(kept))[start:stop:step]
+        among = kept.cumsum(0)[positions[kept[positions]]] - 1
+        return writer.select(writer.value(call["self"]), source.axis, among, f"{node.name}_channels")
+    writer.new_operations = True
+    first = int(kept[:start].sum())
+    return writer.call(
+        aten.slice.Tensor, writer.value(call["self"]), source.axis, first, first + int(kept[start:stop].sum())
+    )
+
+
+def split(writer: Writer, node: fx.Node) -> fx.Node:
+    """A split of the channels into as many as are left of each part."""
+    call, known = arguments_of(node), writer.facts.by_node.get(node)
+    source = writer.facts.channels(call["self"])
+    if source is None or not isinstance(known, list) or bool(writer.kept(source).all()):
+        return writer.copy(node)
+    if call["dim"] % len(size_of(call["self"])) != source.axis:
+        return writer.copy(node)
+    writer.new_operations = True
+    counts = [int(writer.kept(part).sum()) for part in cast(list[Channels], known)]
+    return writer.call(aten.split_with_sizes.default, writer.value(call["self"]), counts, source.axis)
+
+
+def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
+    """A concatenation of the terms of which something is left."""
+    gone = writer.liveness.emptied(node)
+    if not gone:
+        return writer.copy(node)
+    writer.new_operations = True
+    call = arguments_of(node)
+    terms = [writer.value(term) for term in call["tensors"] if term not in gone]
+    return terms[0] if len(terms) == 1 else writer.call(aten.cat.default, terms, call["dim"])
+
+
+def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
+    """Nothing: in a graph without side effects a copy is the value itself."""
+    return writer.value(cast(fx.Node, node.args[0]))
+
+
+def item(writer: Writer, node: fx.Node) -> fx.Node:
+    """An element of a list; the call of a batch normalisation as a module gives its one result itself."""
+    source = cast(fx.Node, node.args[0])
+    if writer.module_of(source) is not None:
+        return writer.value(source)
+    return writer.copy(node)
+
+
+EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
+    operator.getitem: item,
+    aten.clone.default: copied_value,
+    aten.view.default: view,
+    aten.reshape.default: view,
+    aten._unsafe_view.default: view,
+    aten.expand.default: view,
+    aten.slice.Tensor: narrow,
+    aten.split.Tensor: split,
+    aten.split_with_sizes.default: split,
+    aten.cat.default: concatenation,
+}
+"""Operation -> how it is written; every other one is written as it was."""

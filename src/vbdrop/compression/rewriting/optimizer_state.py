@@ -1,0 +1,42 @@
+"""The state of an optimizer whose parameters become smaller."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vbdrop.compression.planning.plan import Cut
+from vbdrop.compression.rewriting.memory_format import ordered_as
+from vbdrop.compression.rewriting.slicing import cut
+
+
+def check_optimizer(optimizer: Optimizer | None, parameters: Mapping[str, nn.Parameter], cuts: dict[str, Cut]) -> None:
+    """Every state of a parameter that becomes smaller has its shape, or is one number.
+
+    Raises:
+        ValueError: If one has not, as in a factored optimizer; the message names the parameter.
+    """
+    for name in cuts:
+        if optimizer is None or name not in parameters:
+            continue
+        for key, value in optimizer.state.get(parameters[name], {}).items():
+            if isinstance(value, Tensor) and value.dim() and value.shape != parameters[name].shape:
+                raise ValueError(
+                    f"the optimizer's state {key!r} of {name!r} has the shape {list(value.shape)} and not its "
+                    f"parameter's, {list(parameters[name].shape)}, so that it cannot be made smaller with it."
+                )
+
+
+def cut_state_(optimizer: Optimizer, parameter: nn.Parameter, axes: Cut) -> None:
+    """Make the state of a parameter smaller, before the parameter itself is."""
+    state = optimizer.state.get(parameter, {})
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.shape == parameter.shape and value.dim():
+            state[key] = ordered_as(parameter, cut(value, axes))
+
+
+def adopt_(optimizer: Optimizer, parameter: nn.Parameter, beside: nn.Parameter) -> None:
+    """Let an optimizer train a new parameter like another one, if it trains that."""
+    for group in optimizer.param_groups:
+        if any(other is beside for other in group["params"]):
+            group["params"].append(parameter)

@@ -1,0 +1,46 @@
+"""The way back from a small model to the shape that it had: zeros in the place of what was removed."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.converted_layers import companions
+from vbdrop.compression.rewriting.slicing import uncut
+
+
+@torch.no_grad()
+def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Module:
+    """Load the state of a small model into one of the original shape.
+
+    What was removed is zero there: its weights and its gates, so that it is dead in a converted model, too. The outputs
+    in eval mode are those of the small model.
+
+    Args:
+        model: A model of the original shape, plain or converted; its values are replaced.
+        plan: The plan that was applied to the small one, without a program.
+        state: The ``state_dict`` of the small one.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If the plan has a program or makes a bias: then the small model is of another structure.
+
+    Example:
+        >>> model = nn.Linear(2, 3)
+        >>> plan = Plan(keep={"weight": {0: [0, 2]}, "bias": {0: [0, 2]}}, shapes={"weight": [3, 2], "bias": [3]})
+        >>> state = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": torch.tensor([5.0, 6.0])}
+        >>> restore_(model, plan, state).weight.tolist()
+        [[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]
+    """
+    if plan.program is not None:
+        raise ValueError("`plan` must be one without a program, made with vbdrop.compress(..., rewrite=False).")
+    made = [name for name in plan.add if name not in plan.shapes]
+    if made:
+        raise ValueError(f"`plan` must be one that makes no bias, which the original has not; it made {made[0]!r}.")
+    cuts = plan.keep | companions(plan, state)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    model.load_state_dict({name: uncut(tensor, cuts.get(name, {}), shapes[name]) for name, tensor in state.items()})
+    return model

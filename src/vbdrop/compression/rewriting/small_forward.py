@@ -1,0 +1,102 @@
+"""The forward of the small model as a program: modules called by name, and what the class's forward could not do."""
+
+import operator
+from typing import Any
+
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from vbdrop.analysis.liveness import Liveness
+from vbdrop.compression.planning.plan import ForwardProgram, Plan
+from vbdrop.compression.planning.plan_from_liveness import Columns
+from vbdrop.compression.rewriting.graph_writer import Writer
+from vbdrop.compression.rewriting.node_rewrites import EDITS, product, scattered
+from vbdrop.compression.rewriting.program import ProgramError, encode, encoded_tensor
+
+
+def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> Writer:
+    """Write the graph of the small model.
+
+    Args:
+        liveness: Which units stay.
+        inputs: The inputs that each weight keeps.
+        plan: The plan, without a program.
+
+    Returns:
+        The written graph, which also says how it differs from the traced one.
+
+    Raises:
+        ProgramError: If an input or output has a structure that a graph cannot have, or other inputs may take another
+            way through the forward.
+    """
+    writer = Writer(liveness, inputs, plan)
+    traced = liveness.facts.traced
+    if traced.effects:
+        raise ProgramError("it changes buffers of the model")
+    for question, size in traced.guards.items():
+        raise ProgramError(f"a batch of {size} takes another way through it, since it asks for {question}")
+    for argument in traced.inputs:
+        for leaf in pytree.tree_leaves(argument.tree):
+            if not isinstance(leaf, fx.Node):
+                reason = f"`{argument.name}` holds {leaf!r}, and a graph would go on with it whatever it gets"
+                raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
+        _unpack(writer, writer.graph.placeholder(argument.name), argument.tree)
+    products = {place.node: place for place in liveness.facts.products}
+    scatters = {scatter.node: scatter for scatter in liveness.facts.scatters}
+    for node in traced.graph.nodes:
+        if node.op != "call_function" or node not in liveness.reached:
+            continue
+        if node in products:
+            writer.values[node] = product(writer, products[node])
+        elif node in scatters:
+            writer.values[node] = scattered(writer, scatters[node])
+        else:
+            writer.values[node] = EDITS.get(node.target, Writer.copy)(writer, node)
+    writer.graph.output(_structure(writer, traced.output))
+    return writer
+
+
+def program_of(writer: Writer) -> ForwardProgram:
+    """The written graph as data.
+
+    Raises:
+        ProgramError: If the graph holds something that has no such form.
+    """
+    buffers = {name: encoded_tensor(tensor) for name, tensor in writer.buffers.items()}
+    return ForwardProgram(encode(writer.graph), buffers, _removed(writer.graph, writer.facts.model))
+
+
+def _has_nodes(tree: object) -> bool:
+    return any(isinstance(leaf, fx.Node) for leaf in pytree.tree_leaves(tree))
+
+
+def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
+    """Take an argument apart that holds several tensors."""
+    if isinstance(tree, fx.Node):
+        writer.values[tree] = value
+    elif isinstance(tree, dict | list | tuple):
+        for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            if _has_nodes(part):
+                _unpack(writer, writer.call(operator.getitem, value, key), part)
+    elif _has_nodes(tree):
+        raise ProgramError(f"an input is a {type(tree).__name__}, which a graph cannot take apart")
+
+
+def _structure(writer: Writer, tree: Any) -> Any:  # noqa: ANN401 -- any structure of outputs
+    """The new values in the structure that the forward returns."""
+    if isinstance(tree, fx.Node):
+        return writer.value(tree)
+    if type(tree) in (list, tuple):
+        return type(tree)(_structure(writer, part) for part in tree)
+    if isinstance(tree, dict):
+        return {key: _structure(writer, part) for key, part in tree.items()}
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    raise ProgramError(f"an output is a {type(tree).__name__}, which a graph cannot return")
+
+
+def _removed(graph: fx.Graph, model: nn.Module) -> list[str]:
+    """The parameters and buffers that no node uses."""
+    modules = tuple(f"{node.target}." for node in graph.nodes if node.op == "call_module")
+    tensors = {node.target for node in graph.nodes if node.op == "get_attr"}
+    return [name for name in model.state_dict() if name not in tensors and not name.startswith(modules)]

@@ -1,5 +1,0 @@
-"""What each operation does to channels: the table `RULES`, by families of operations."""
-
-from vbdrop.compression.rules.table import RULES
-
-__all__ = ["RULES"]

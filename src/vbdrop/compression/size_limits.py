@@ -1,0 +1,140 @@
+"""A limit on what a compressed model may cost, and the threshold that meets it."""
+
+import re
+from dataclasses import dataclass
+
+from torch import nn
+
+from vbdrop.analysis.graph import Traced
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.summary import Counts, summarise
+from vbdrop.objective import noisy_tensors
+
+UNITS = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+PRECISION = 0.01
+"""The search for a threshold ends when it is known this well."""
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """What a compressed model may cost at most; None for no limit.
+
+    Attributes:
+        bytes: Stored bytes, as `vbdrop.compression.summary.stored_bytes` counts them.
+        macs: Multiply-adds for one example.
+        weights: Weights that are not zero.
+
+    Example:
+        >>> SizeLimits.of("20 kB", None, None).bytes
+        20000
+    """
+
+    bytes: int | None = None
+    macs: int | None = None
+    weights: int | None = None
+
+    @classmethod
+    def of(cls, size: str | int | None, max_macs: int | None, max_weights: int | None) -> "SizeLimits | None":
+        """The budget that these arguments of `vbdrop.compress` ask for, or None if they ask for none."""
+        for name, number in (("budget", size), ("max_macs", max_macs), ("max_weights", max_weights)):
+            if not isinstance(number, str | None) and not (type(number) is int and number >= 1):
+                raise ValueError(f"`{name}` must be a whole number, at least 1; got {number!r}.")
+        if size is None and max_macs is None and max_weights is None:
+            return None
+        return cls(parse_bytes(size) if isinstance(size, str) else size, max_macs, max_weights)
+
+    def met_by(self, counts: Counts) -> bool:
+        """Whether a model with these counts stays within it."""
+        if self.macs is not None and counts.macs is None:
+            raise ValueError("`max_macs` needs a model whose multiply-adds can be counted; some of its layers' cannot.")
+        pairs = ((self.bytes, counts.bytes), (self.macs, counts.macs), (self.weights, counts.nonzeros))
+        return all(limit is None or (cost is not None and cost <= limit) for limit, cost in pairs)
+
+    def __str__(self) -> str:
+        parts = ((self.bytes, "bytes"), (self.macs, "multiply-adds"), (self.weights, "non-zero weights"))
+        return " and ".join(f"{limit:,} {what}" for limit, what in parts if limit is not None)
+
+
+def parse_bytes(text: str) -> int:
+    """A size such as ``"20 kB"`` as a number of bytes.
+
+    Example:
+        >>> parse_bytes("1.5 MB"), parse_bytes("2KiB")
+        (1500000, 2048)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if match is None or match[2] not in UNITS:
+        raise ValueError(f"`budget` must be a size such as '20 kB' (in {', '.join(UNITS)}); got {text!r}.")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True) -> Counts:
+    """What a model would cost after compression at a threshold.
+
+    Args:
+        model: A converted or plain model.
+        threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+        traced: Its graph, or None if it has none: then the masked model is counted as it is.
+        rewrite: Whether the forward may be replaced.
+    """
+    plain = masked_copy(model, threshold)
+    if traced is None:
+        return summarise(plain, plain.state_dict(), Plan(), {}).after
+    draft = make_plan(traced, plain, rewritten=rewrite)
+    if rewrite and draft.program is None and not draft.keeps_forward:
+        draft = make_plan(traced, plain, rewritten=False)
+    plan = draft.plan if draft.program is None else draft.program
+    return summarise(plain, apply(plan, plain.state_dict()), plan, {}).after
+
+
+def threshold_for(
+    budget: SizeLimits, model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True
+) -> float | None:
+    """The threshold at which a model meets a budget: the given one if it does, else the highest below it.
+
+    One threshold then holds for all weights and gates. It is never so low that a layer that was alive loses all of its
+    weights.
+
+    Args:
+        budget: The limit.
+        model: A converted model; a plain one has no thresholds and meets the budget or not.
+        threshold: Where to start; None for each one's own.
+        traced: The model's graph.
+        rewrite: Whether the forward may be replaced.
+
+    Raises:
+        ValueError: If no threshold meets the budget; the message says the least that can be reached.
+    """
+    counts = counts_at(model, threshold, traced, rewrite=rewrite)
+    if budget.met_by(counts):
+        return threshold
+    entries = [entry for _, entry in noisy_tensors(model) if entry.threshold is not None]
+    if not entries:
+        raise ValueError(f"the model has no learned rates to lower, and does not fit into {budget}: {_costs(counts)}.")
+    starts = [entry.threshold if threshold is None else threshold for entry in entries]
+    least = [float(entry.log_alpha_full().min()) for entry in entries]
+    alive = [low for low, start in zip(least, starts, strict=True) if start is not None and low < start]
+    low = max(alive, default=0.0) + PRECISION / 10  # above it by more than its rounding
+    high = max(start for start in starts if start is not None)
+    counts = counts_at(model, low, traced, rewrite=rewrite)
+    if not budget.met_by(counts):
+        raise ValueError(
+            f"no threshold fits the model into {budget}; the least that leaves something of every layer, at "
+            f"{low:.2f}, has {_costs(counts)}."
+        )
+    while high - low > PRECISION:
+        middle = (low + high) / 2
+        if budget.met_by(counts_at(model, middle, traced, rewrite=rewrite)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _costs(counts: Counts) -> str:
+    macs = "" if counts.macs is None else f", {counts.macs:,} multiply-adds"
+    return f"{counts.bytes:,} bytes, {counts.nonzeros:,} non-zero weights{macs}"

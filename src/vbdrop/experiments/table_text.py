@@ -1,0 +1,303 @@
+"""A table as people read it: rows of text, with the protocol above and what is missing below."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from vbdrop.experiments.curves import CLOSE, at_one_size
+from vbdrop.experiments.protocol import Column
+from vbdrop.experiments.tables import Stat, Table, TableCell
+
+NOT_RUN = "not run"
+NONE = "–"
+PAPER = "paper"
+TO_BASE = "to base"
+BESIDE = (PAPER, TO_BASE)
+"""Columns that say something about the one before them."""
+DEFAULT = "*"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of text under a header.
+
+    Attributes:
+        title: What they show.
+        header: The names of the columns.
+        rows: The rows.
+        ours: Which rows are the paper's own method.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ours: tuple[bool, ...]
+
+
+def layout(table: Table) -> list[Sheet]:
+    """Lay a table out: errors side by side, or a sheet a network, beside the paper's figures or those of a base.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.table_runs import Book
+        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> layout(table(Book(protocol_of(3), Path("no/such/folder"))))[0].rows[0]
+        ('No dropout', 'not run', '22.01')
+    """
+    if table.protocol.kind == "error":
+        return [_errors(table)]
+    if table.protocol.kind == "ablation":
+        return [_changes(table, column) for column in _columns(table)]
+    return [_compression(table, column) for column in _columns(table)]
+
+
+def chosen(table: Table) -> Sheet | None:
+    """Lay out what was chosen on validation; None if nothing was yet."""
+    rows, ours = [], []
+    for cell in table.cells:
+        if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
+            continue
+        setting = described(cell.choice) or NONE
+        rows.append((cell.row.title, cell.column.title, setting, f"{cell.validation_error:.2f}", str(cell.trials)))
+        ours.append(cell.row.ours)
+    if not rows or not any(cell.choice for cell in table.cells):
+        return None
+    header = ("Method", "on", "chosen", "validation error %", "settings tried")
+    return Sheet("Chosen on the validation split", header, tuple(rows), tuple(ours))
+
+
+def described(hyper: Mapping[str, Any]) -> str:
+    """Write settings as people read them.
+
+    Example:
+        >>> described({"kl_weight": 2.0, "prior": "hierarchical"})
+        'kl_weight = 2, prior = hierarchical'
+    """
+    return ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+                     for name, value in hyper.items())  # fmt: skip
+
+
+def notes(table: Table) -> list[str]:
+    """Say how the figures were made."""
+    protocol = table.protocol
+    said = []
+    if protocol.quick:
+        said.append("Quick: a few epochs on 2,000 of the embedded digits. The figures only show that everything runs.")
+    if protocol.on_validation:
+        said.append(
+            "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
+            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent; "
+            "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest, if "
+            f"none is more than {100 * (CLOSE - 1):.0f} % larger."
+        )
+    else:
+        said.append(
+            "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on "
+            "all training data."
+        )
+    if any(cell.choice for cell in table.cells):
+        said.append(f"The setting is what the validation split chose, among {protocol.trials} at most.")
+    if protocol.kind == "neurons":
+        said.append(
+            "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
+            "its ratio is computed from them in the same way."
+        )
+    for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
+        columns = list(same)
+        budget, column = columns[0].budget, columns[0]
+        said.append(
+            f"{', '.join(column.title for column in columns)}: {column.data}, {budget.epochs} epochs, "
+            f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), "
+            f"{column.n_valid:,} held out for {'validation' if protocol.on_validation else 'choosing'}."
+        )
+    for every in dict.fromkeys(column.shrink_every for column in _columns(table) if column.shrink_every is not None):
+        said.append(
+            f"Sparse VD and VBD lose their dead units every {every} epochs while they train (--shrink-every), which "
+            "makes them cheaper to train; what is left is counted against the whole network."
+        )
+    if protocol.remark and not protocol.quick:
+        said.append(protocol.remark)
+    for column in _columns(table):
+        if column.select_on is not None and protocol.kind != "error":
+            said.append(f"{column.title} uses what was chosen on {protocol.column(column.select_on).title}.")
+    if any(cell.is_by_default for cell in table.cells):
+        said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
+    said += [f"Made on {machine}." for machine in table.made_on]
+    return said
+
+
+def questions(table: Table) -> list[tuple[str, str]]:
+    """Return the titles of the rows that ask something, and what they ask."""
+    return [(row.title, row.question) for (cell, *_) in _rows(table) if (row := cell.row).question]
+
+
+def missing(table: Table, options: str = "") -> list[str]:
+    """Return the commands that run what is missing, each with what that is; one, if nothing has been run.
+
+    Args:
+        table: The table.
+        options: Further options of the commands, such as a folder of records.
+    """
+    whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
+    if whole and all(cell.ours is None and cell.command is not None for cell in table.cells):
+        return [f"{_command(table.cells).partition(' --row')[0]}{options}"]
+    said = []
+    for cells in _rows(table):
+        lacking = [cell for cell in cells if cell.command is not None]
+        if lacking:
+            command = _command(lacking)
+            if len(lacking) > 1:
+                command = command.partition(" --column")[0]
+            said.append(f"{command}{options}  # {_left(lacking, named=len(cells) > 1)}")
+    return said
+
+
+def _command(cells: Sequence[TableCell]) -> str:
+    """The command of the first cell that has one."""
+    return next(cell.command for cell in cells if cell.command is not None)
+
+
+def _left(cells: Sequence[TableCell], *, named: bool) -> str:
+    """What is left to run, and on which networks."""
+    where: dict[str, list[str]] = {}
+    for cell in cells:
+        runs = _number(cell.runs_left, "run")
+        what = f"{_number(cell.trials_left, 'trial')}, then {runs}" if cell.trials_left else runs
+        where.setdefault(what, []).append(cell.column.title)
+    return "; ".join(f"{', '.join(titles)}: {what}" if named else what for what, titles in where.items())
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def markdown(table: Table) -> str:
+    """Write a table in Markdown.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.table_runs import Book
+        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
+        | No dropout | not run | 22.01 |
+    """
+    every = [*layout(table), *([selection] if (selection := chosen(table)) else [])]
+    parts = [f"# {table.protocol.name}: {table.protocol.title}"]
+    for index, sheet in enumerate(every):
+        lines = ["| " + " | ".join(sheet.header) + " |", "|" + "---|" * len(sheet.header)]
+        for row, ours in zip(sheet.rows, sheet.ours, strict=True):
+            lines.append("| " + " | ".join((f"**{row[0]}**", *row[1:]) if ours else row) + " |")
+        heading = f"## {sheet.title}\n\n" if index or table.protocol.kind != "error" else ""
+        parts.append(heading + "\n".join(lines))
+    if asked := questions(table):
+        parts.append("\n".join(f"- *{title}*: {question}" for title, question in asked))
+    # a star alone would begin a list
+    parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))
+    if commands := missing(table):
+        parts.append("Still to run:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _columns(table: Table) -> list[Column]:
+    return list({cell.column.key: cell.column for cell in table.cells}.values())
+
+
+def _rows(table: Table) -> list[tuple[TableCell, ...]]:
+    return [tuple(cells) for _, cells in groupby(table.cells, key=lambda cell: cell.row.key)]
+
+
+def _errors(table: Table) -> Sheet:
+    header = ["Method"]
+    for column in _columns(table):
+        header += [column.title, PAPER]
+    rows, ours = [], []
+    for cells in _rows(table):
+        row = [cells[0].row.title]
+        for cell in cells:
+            row += [_error(cell, with_n=True), f"{cell.paper.error:.2f}" if cell.paper else NONE]
+        rows.append(tuple(row))
+        ours.append(cells[0].row.ours)
+    return Sheet(table.protocol.title, tuple(header), tuple(rows), tuple(ours))
+
+
+def _compression(table: Table, column: Column) -> Sheet:
+    by_weights = table.protocol.kind == "weights"
+    what = "zeros per layer %" if by_weights else "units per layer"
+    header = ("Method", "error %", PAPER, "fewer weights", PAPER, "n", what, PAPER)
+    rows, ours = [], []
+    for cells in _rows(table):
+        cell = next(cell for cell in cells if cell.column.key == column.key)
+        layers = ratio = n = NONE
+        if cell.ours is not None:
+            layers = _percents(cell.ours.sparsity) if by_weights else _units(cell.ours.units)
+            ratio = _times(cell.ours.ratio if by_weights else cell.ours.compact_ratio)
+            n = str(cell.ours.error.n)
+        row = [cell.row.title, _error(cell), NONE, ratio, NONE, n, layers, NONE]
+        if cell.paper is not None:
+            row[2] = f"{cell.paper.error:.2f}"
+            row[4] = NONE if cell.paper.ratio is None else f"{cell.paper.ratio:g}x"
+            row[7] = _percents(cell.paper.sparsity, "g") if by_weights else _units(cell.paper.units)
+        rows.append(tuple(row))
+        ours.append(cell.row.ours)
+    return Sheet(column.title, header, tuple(rows), tuple(ours))
+
+
+def _changes(table: Table, column: Column) -> Sheet:
+    """What was changed against the base, what came out, and how far from the base that is."""
+    header = ("Change", "error %", TO_BASE, "fewer weights", TO_BASE, "error at one size", "n", "settings")
+    cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
+    rows = []
+    for cell in cells.values():
+        base = table.protocol.row(cell.row.base) if cell.row.base else None
+        changed = {name: value for name, value in cell.row.fixed.items() if base and base.fixed.get(name) != value}
+        more, fewer, at_one_size = _to_base(cell, cells.get(base.key) if base else None)
+        ratio, n = (_times(cell.ours.ratio), str(cell.ours.error.n)) if cell.ours is not None else (NONE, NONE)
+        rows.append((cell.row.title, _error(cell), more, ratio, fewer, at_one_size, n, described(changed) or NONE))
+    return Sheet(column.title, header, tuple(rows), tuple(cell.row.ours for cell in cells.values()))
+
+
+def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
+    """The differences of the error, of the ratio, and of the error where both are cut to one size."""
+    if cell.ours is None or base is None or base.ours is None:
+        return NONE, NONE, NONE
+    same = at_one_size(cell.curves, base.curves)
+    return (
+        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}",
+        _percent_more(cell.ours.ratio.mean, base.ours.ratio.mean),
+        NONE if same is None else f"{same.first - same.second:+.2f} at {same.ratio:.0f}x",
+    )
+
+
+def _percent_more(ratio: float, base: float) -> str:
+    return f"{100 * (ratio / base - 1):+.0f} %" if math.isfinite(ratio) and math.isfinite(base) else NONE
+
+
+def _error(cell: TableCell, *, with_n: bool = False) -> str:
+    if cell.ours is None:
+        return "diverged" if cell.diverged else NOT_RUN
+    error = cell.ours.error
+    said = f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
+    if with_n:
+        said += f" (n={error.n})"
+    if cell.is_by_default:
+        said += DEFAULT
+    return said + (f" ({cell.diverged} diverged)" if cell.diverged else "")
+
+
+def _times(ratio: Stat) -> str:
+    if math.isinf(ratio.mean):
+        return "∞"
+    digits = 0 if ratio.mean >= 20 else 1
+    return f"{ratio.mean:.{digits}f}" + ("x" if ratio.sd is None else f" ± {ratio.sd:.{digits}f}x")
+
+
+def _percents(layers: Sequence[float] | None, form: str = ".1f") -> str:
+    return NONE if layers is None else "-".join(f"{share:{form}}" for share in layers)
+
+
+def _units(layers: Sequence[float] | None) -> str:
+    return NONE if layers is None else "-".join(f"{number:.0f}" for number in layers)

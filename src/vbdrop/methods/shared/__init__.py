@@ -1,0 +1,1 @@
+"""What several methods share: checks, masks, gates, stages of a run, distributions."""

@@ -1,0 +1,141 @@
+"""The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.convert import convert_, deterministic_, param_groups
+from vbdrop.layers import Gate, Units, Variational, Weights
+from vbdrop.methods.shared.averaging import add_averages_, average_, remove_averages_, use_averages_
+from vbdrop.methods.shared.checks import check_not_negative, check_number, check_positive, check_share
+from vbdrop.methods.shared.input_modules import unit_gates
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_penalty
+from vbdrop.methods.shared.refining import remove_dead_
+from vbdrop.methods.shared.run_parts import first_step, started
+from vbdrop.methods.shared.stages import Staged
+from vbdrop.train.method import Batch, Family, Step, option
+from vbdrop.train.sparsity import weight_layers
+
+
+@dataclass(frozen=True)
+class NoisyWeights(Staged):
+    """Every weight learns its own alpha, and dies where it carries noise only. Abstract: a subclass has the prior.
+
+    Attributes:
+        kl_weight: The factor on the KL: more of it makes the network sparser.
+        threshold: A weight is dead from this ``log_alpha`` on in training.
+        cut: The same in the network that is kept, and where ``refine`` starts, if it is lower; None for the same as in
+            training. A weight that is masked in training hardly comes back; in the end it need not.
+        log_sigma2: The log variance of a weight at the start.
+        hold: The share of the run for which the KL is held at 0, from the end of ``pretrain`` on.
+        ramp: The share of the run over which it then rises.
+        rate_lr: The learning rate of the variances, as a factor on that of the weights.
+        pretrain: The first share of the run, in which the plain network trains, without noise; 0 for none.
+        refine: The last share of the run, in which the KL is off, dead weights are so for good, and the survivors train
+            with the noise that they have; 0 for none.
+        average: The last share of the run, over whose steps means and biases are averaged; the run ends with the
+            averages, in the place of the survivors' last values; 0 for none.
+        initial_scale: A factor on torch's initial weights; the biases stay.
+        unit_kl: The factor on the KL of gates on units, those of `vbd-gates`, beside the noisy weights; 0 for no gates.
+            They have the threshold of the weights, so that one threshold says what is dead.
+
+    Example:
+        >>> from vbdrop.methods import VBDWeights
+        >>> VBDWeights(threshold=2.0).build(nn.Linear(4, 2)).noise.threshold
+        2.0
+    """
+
+    family: ClassVar[Family] = "weights"
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.5, 2.0, 2.5, 3.0)}
+
+    kl_weight: float = 2.0
+    threshold: float = 3.0
+    log_sigma2: float = -10.0
+    hold: float = 0.025
+    ramp: float = 0.075
+    rate_lr: float = 1.0
+    pretrain: float = option(0.2, absent=0.0)
+    refine: float = option(0.3, absent=0.0)
+    cut: float | None = option(None)
+    average: float = option(0.0)
+    initial_scale: float = option(1.0)
+    unit_kl: float = option(0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self, "threshold", *(() if self.cut is None else ("cut",)))
+        check_not_negative(self, "kl_weight", "unit_kl")
+        check_share(self, "hold", "ramp", "average", zero=True)
+        check_positive(self, "rate_lr", "initial_scale")
+
+    @property
+    @abstractmethod
+    def prior(self) -> str:
+        """The name of the weights' prior."""
+
+    @property
+    def final_threshold(self) -> float | None:
+        """What is cut in the end: never less than in training."""
+        return None if self.cut is None else min(self.cut, self.threshold)
+
+    @property
+    def shrinks(self) -> bool:
+        """Not where weights are averaged: as units go, constants move into other weights and biases."""
+        return not self.average
+
+    def build(self, model: nn.Module) -> nn.Module:
+        """Convert the model, and give it a place for the averages."""
+        super().build(model)
+        if self.average:
+            add_averages_(model)
+        return model
+
+    def convert(self, model: nn.Module) -> None:
+        """Convert every layer with `vbdrop.Weights`, and with `vbdrop.Units` where units have gates."""
+        if self.initial_scale != 1:
+            _scale_(model, self.initial_scale)
+        weights = Weights(self.prior, self.threshold, self.log_sigma2)
+        gates = [unit_gates(Units(threshold=self.threshold), model)] if self.unit_kl else []
+        convert_(model, weights, *gates)
+
+    def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
+        """The variances apart, without weight decay."""
+        return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr, weight_decay=0.0)
+
+    def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
+        hold = self.pretrain + self.hold
+        if not self.unit_kl:
+            return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
+        return cross_entropy(model, batch) + weighted_penalty(model, step, self._factor, hold=hold, ramp=self.ramp)
+
+    def _factor(self, module: Variational) -> float:
+        """The factor on the KL of a layer, or of a gate."""
+        return self.unit_kl if isinstance(module, Gate) else self.kl_weight
+
+    def after_step(self, model: nn.Module, step: Step) -> None:
+        """Change stages, and take part in the averages; after the last step, put them into the model, and cut it."""
+        super().after_step(model, step)
+        last = step.index + 1 == step.steps
+        if self.average and started(1 - self.average, step):
+            average_(model, 1 + step.index - first_step(1 - self.average, step))
+            if last:
+                use_averages_(model)
+        if last and self.cut is not None:
+            remove_dead_(model, self.final_threshold)
+
+    def finish(self, model: nn.Module) -> nn.Module:
+        """The mean network with the dead weights at zero, in place."""
+        deterministic_(model, self.final_threshold)
+        return remove_averages_(model) if self.average else model
+
+
+@torch.no_grad()
+def _scale_(model: nn.Module, factor: float) -> None:
+    """Multiply the weights of every linear and convolutional layer."""
+    for _, layer in weight_layers(model):
+        layer.weight.mul_(factor)

@@ -1,0 +1,68 @@
+"""A converted network that trains as the plain one: no noise, no masks; its variances start when that is over."""
+
+import torch
+from torch import nn
+
+from vbdrop.layers import Gate, Variational
+from vbdrop.methods.shared.refining import NO_VARIANCE
+from vbdrop.objective import noisy_tensors
+
+
+@torch.no_grad()
+def without_variances_(model: nn.Module) -> None:
+    """Take the variances away from a freshly converted model, so that no weight can be dead.
+
+    Example:
+        >>> from vbdrop.convert import convert_, rates
+        >>> from vbdrop.layers import Weights
+        >>> model = nn.Sequential(nn.Linear(4, 2))
+        >>> _ = convert_(model, Weights())
+        >>> without_variances_(model)
+        >>> rates(model)["0"].p < 1e-20
+        True
+    """
+    for _, entry in noisy_tensors(model):
+        entry.rate.fill_(NO_VARIANCE)
+
+
+def train_plainly_(model: nn.Module, plainly: bool) -> None:
+    """Say whether a model in training mode trains as the plain network, gates at 1, or with its noise.
+
+    Example:
+        >>> from vbdrop.convert import convert_
+        >>> from vbdrop.layers import Weights
+        >>> model = nn.Linear(4, 2)
+        >>> _ = convert_(model, Weights())
+        >>> train_plainly_(model, True)
+        >>> [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        ['weight', 'bias']
+    """
+    for module in model.modules():
+        if isinstance(module, Variational):
+            module.training = not plainly
+            for name in module.wide_parameters:
+                if (rate := module._parameters.get(name)) is not None:
+                    rate.requires_grad_(not plainly)
+
+
+def start_variances_(model: nn.Module) -> None:
+    """Start the variances, and the gates, as if the network had been converted with the weights that it has now.
+
+    Example:
+        >>> from vbdrop.convert import convert_
+        >>> from vbdrop.layers import Weights
+        >>> model = nn.Linear(4, 2)
+        >>> _ = convert_(model, Weights(log_sigma2=-30.0))
+        >>> without_variances_(model)
+        >>> start_variances_(model)
+        >>> model.log_sigma2.max().item()
+        -30.0
+    """
+    variances = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Gate):
+            module.reset_parameters()
+        elif isinstance(module, Variational):
+            variances |= {f"{path}.{name}".lstrip(".") for name in module.wide_parameters}
+    # a layer whose variances are not in a state dict starts them afresh
+    model.load_state_dict({name: value for name, value in model.state_dict().items() if name not in variances})

@@ -1,0 +1,110 @@
+import pytest
+import torch
+from tests.compression.nets import Branches, randomise_, removed, shapes
+from torch import nn
+
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.graph import trace
+
+IMAGES = torch.randn(2, 4, 9, 9).double()
+
+
+def constants_of(model: nn.Module, x: torch.Tensor):
+    model = model.double().eval()
+    return propagate(trace(model, (x,)), model).products[-1].outputs
+
+
+@torch.no_grad()
+def test_a_unit_without_incoming_weights_is_its_bias():
+    layer = randomise_(nn.Linear(4, 3)).double()
+    layer.weight[1] = 0
+    outputs = constants_of(layer, torch.randn(2, 4).double())
+    assert outputs.known.tolist() == [False, True, False]
+    assert outputs.value[1] == layer.bias[1]
+
+
+FOLDING = [
+    nn.Conv2d(6, 3, 3),
+    nn.Conv2d(6, 3, 3, stride=2, dilation=2),
+    nn.Conv2d(6, 3, 1, padding="same"),
+    nn.Conv2d(6, 3, 3, padding="valid"),
+    nn.Conv2d(6, 3, 3, padding=1, padding_mode="replicate", bias=False),
+]
+NOT_FOLDING = [
+    nn.Conv2d(6, 3, 3, padding=1),
+    nn.Conv2d(6, 3, 3, padding=(0, 1)),
+    nn.Conv2d(6, 3, 3, padding="same"),
+    nn.ConvTranspose2d(6, 3, 2, stride=2),
+    nn.ConvTranspose2d(6, 3, 3, padding=1),
+]
+
+
+@torch.no_grad()
+def test_constants_go_into_a_bias_only_where_a_uniform_input_gives_a_uniform_output():
+    layers = [*FOLDING, *NOT_FOLDING]
+    model = randomise_(Branches(nn.Sequential(nn.Conv2d(4, 6, 3), nn.Sigmoid(), layer) for layer in layers))
+    for branch in model:
+        branch[0].weight[2:] = 0
+    small = removed(model, IMAGES).model
+    for i, layer in enumerate(layers):
+        expected = 2 if layer in FOLDING else 3  # the two that vary, and one carrier
+        assert small.get_submodule(f"{i}.0").out_channels == expected, layer
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_convolutions_in_one_and_three_dimensions(dimensions):
+    convolution = {1: nn.Conv1d, 3: nn.Conv3d}[dimensions]
+    transposed = {1: nn.ConvTranspose1d, 3: nn.ConvTranspose3d}[dimensions]
+    layers = [convolution(2, 6, 3), nn.Tanh(), transposed(6, 5, 2), nn.ReLU(), convolution(5, 3, 1)]
+    model = randomise_(nn.Sequential(*layers))
+    with torch.no_grad():
+        model[0].weight[:3] = 0
+        model[4].weight[:, :2] = 0
+    small = removed(model, torch.randn(2, 2, *[6] * dimensions).double()).model
+    assert small[2].in_channels == 4
+    assert small[2].out_channels == 3
+
+
+@torch.no_grad()
+def test_groups_that_stay_have_equally_many_channels():
+    depthwise = nn.Sequential(nn.Conv2d(4, 6, 1), nn.ReLU(), nn.Conv2d(6, 12, 3, groups=6), nn.Conv2d(12, 2, 1))
+    grouped = nn.Sequential(nn.Conv2d(4, 12, 1), nn.ReLU(), nn.Conv2d(12, 9, 3, groups=3), nn.Conv2d(9, 2, 1))
+    backward = nn.ConvTranspose2d(8, 6, 3, groups=2)
+    transposed = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Sigmoid(), backward, nn.Conv2d(6, 2, 1))
+    model = randomise_(Branches([depthwise, grouped, transposed]))
+    depthwise[3].weight[:, :4] = 0  # two channels with both of their outputs
+    grouped[3].weight[:, :3] = 0  # the whole first group
+    grouped[3].weight[:, 3:5] = 0  # and two outputs of the second: it keeps as many as the third
+    transposed[0].weight[[1, 2, 5, 6]] = 0  # two of four inputs of each group: one of them carries the other
+    transposed[3].weight[:, [0, 3]] = 0  # an output of each group, the same in both
+    small = removed(model, IMAGES).model
+    found = [small.get_submodule(f"{i}.2") for i in range(3)]
+    numbers = [(layer.groups, layer.in_channels, layer.out_channels) for layer in found]
+    assert numbers == [(4, 4, 8), (2, 8, 6), (2, 6, 4)]
+
+
+@torch.no_grad()
+def test_a_layer_that_computes_something_else_keeps_its_channels():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return super().forward(2 * x)
+
+    normalised = nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
+    model = Branches(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), layer) for layer in (normalised, Doubled(6, 3)))
+    for branch in model:
+        branch[0].weight[:3] = 0
+    removal = removed(model, torch.randn(2, 4).double())
+    assert shapes(removal.model)["0.0.weight"] == shapes(removal.model)["1.0.weight"] == (6, 4)
+    reasons = " ".join(removal.left.values())
+    assert "computed in the forward" in reasons
+    assert "Doubled uses its weights itself" in reasons
+
+
+@torch.no_grad()
+def test_an_embedding_loses_the_columns_that_nothing_reads():
+    model = nn.Sequential(nn.Embedding(7, 6), nn.Linear(6, 3))
+    model[0].weight[:, 1] = 0.5  # a constant
+    model[1].weight[:, 4] = 0
+    small = removed(model, torch.randint(7, (2, 5))).model
+    assert (small[0].embedding_dim, small[1].in_features) == (4, 4)
+    assert small[0].num_embeddings == 7

@@ -1,0 +1,462 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save as to_safetensors
+from torch import nn
+
+from vbdrop.compression.compress import compress
+from vbdrop.compression.files.container import checksum
+from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.model_file import load, save
+from vbdrop.compression.planning.plan import ForwardProgram, Plan
+from vbdrop.models import build
+
+
+class Net(nn.Module):
+    """Convolutions with batch-norm and a residual sum, a tied head, and a bias that compression has to make."""
+
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.branch = nn.Conv2d(channels, channels, 1)
+        self.last = nn.Conv2d(channels, 6, 2, bias=False)
+        self.head, self.other = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.other.weight = self.head.weight
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        x = x + torch.tanh(self.branch(x))
+        x = torch.relu(self.last(x)).mean((2, 3))
+        return self.head(x), self.other(x)
+
+
+INPUTS = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def masked(model: nn.Module, share: float = 0.3) -> nn.Module:
+    """The model with random weights masked, and whole units of every layer dead."""
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            with torch.no_grad():
+                module.weight.mul_(torch.rand_like(module.weight) < share)
+                module.weight[::3] = 0
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.normal_(module.bias)
+    return model.eval()
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "net.safetensors"
+
+
+def outputs(model: nn.Module, inputs: torch.Tensor = INPUTS) -> torch.Tensor:
+    with torch.no_grad():
+        found = model(inputs)
+    return torch.cat(found, 1) if isinstance(found, tuple) else found
+
+
+def saved(path: Path, model: nn.Module, inputs: torch.Tensor = INPUTS, **options):
+    small = compress(model, inputs)
+    return small, small.save(path, **options)
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A small residual network, and its file."""
+    small = compress(masked(Net()), INPUTS)
+    return small, small.save
+
+
+@pytest.fixture(scope="module")
+def perceptron():
+    """A small network of the table that selects its inputs, and its file."""
+    model = masked(build("mlp", units=10), share=0.05)
+    small = compress(model, torch.rand(2, 784))
+    assert small.plan.program is not None
+    return small, lambda path, **other: save(path, small.model, small.plan, **{"arguments": model.arguments, **other})
+
+
+def test_a_small_model_is_rebuilt_exactly_in_a_fresh_instance(path, net):
+    small, write = net
+    size = write(path)
+    fresh = Net()
+    before = {name: value.clone() for name, value in fresh.state_dict().items()}
+    loaded = load(path, model=fresh)
+    assert torch.equal(outputs(loaded), outputs(small.model))
+    assert not loaded.training
+    assert size == path.stat().st_size
+    assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
+    assert all(value.shape == small.model.state_dict()[name].shape for name, value in loaded.state_dict().items())
+
+
+def test_a_tied_tensor_is_stored_once_and_is_tied_again(path):
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(9, 9), nn.Linear(9, 9)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)))
+
+    model = Tied()
+    with torch.no_grad():
+        model.first.weight[2, 3] = 0
+    small, _ = saved(path, model, torch.rand(2, 9))
+    with safe_open(path, "pt") as file:
+        assert sorted(file.keys()) == ["first.bias", "first.weight", "second.bias"]
+    loaded = load(path, model=Tied())
+    assert loaded.first.weight is loaded.second.weight
+    assert torch.equal(outputs(loaded, torch.ones(1, 9)), outputs(small.model, torch.ones(1, 9)))
+
+
+def test_a_model_with_a_forward_of_its_own_is_rebuilt(path):
+    inputs = torch.rand(3, 1, 28, 28)
+    small, _ = saved(path, masked(build("lenet-300-100"), share=0.01), inputs)
+    assert small.plan.program is not None
+    assert torch.equal(outputs(load(path, model=build("lenet-300-100")), inputs), outputs(small.model, inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("mlp", {"units": 12, "classes": 3}), ("lenet-5", {}), ("kingma-cnn", {"scale": 0.2}), ("vgg", {"width": 0.05})],
+)
+def test_a_network_of_the_papers_loads_without_a_model(path, name, arguments):
+    model = masked(build(name, **arguments))
+    inputs = torch.rand(2, 3, 32, 32) if name in ("vgg", "kingma-cnn") else torch.rand(2, 1, 28, 28)
+    small, _ = saved(path, model, inputs)
+    loaded = load(path)
+    assert torch.equal(outputs(loaded, inputs), outputs(small.model, inputs))
+
+
+def test_a_file_is_read_in_a_new_process_and_by_any_viewer(path, perceptron):
+    small, write = perceptron
+    write(path)
+    code = f"""
+import torch, vbdrop.compression.files.model_file as pack
+print(pack.load({str(path)!r})(torch.full((1, 784), 0.5)).double().sum().item())
+"""
+    found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert float(found.stdout) == outputs(small.model, torch.full((1, 784), 0.5)).double().sum().item()
+    with safe_open(path, "pt") as file:
+        header = json.loads(file.metadata()["vbdrop"])
+        assert file.get_tensor("output.bias").shape == (10,)
+    assert header["version"] == 1
+    assert header["class"] == "MLP"
+
+
+def test_half_precision_takes_half_the_bytes_and_stays_close(path):
+    small, exact = saved(path, masked(build("lenet-5")), torch.rand(2, 1, 28, 28))
+    half = small.save(path, dtype="float16")
+    inputs = torch.rand(4, 1, 28, 28)
+    loaded = load(path, model=build("lenet-5"))
+    assert half < 0.6 * exact
+    assert next(loaded.parameters()).dtype == torch.float32
+    torch.testing.assert_close(outputs(loaded, inputs), outputs(small.model, inputs), rtol=2e-2, atol=2e-3)
+
+
+def test_double_precision_is_exact(path):
+    model = masked(Net()).double()
+    small, _ = saved(path, model, INPUTS.double())
+    assert torch.equal(
+        outputs(load(path, model=Net().double()), INPUTS.double()), outputs(small.model, INPUTS.double())
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_fresh_model_takes_the_dtype_of_the_one_that_was_stored(path, dtype):
+    small, _ = saved(path, masked(Net()).to(dtype), INPUTS.to(dtype))
+    loaded = load(path, model=Net())
+    assert {value.dtype for value in loaded.state_dict().values() if value.is_floating_point()} == {dtype}
+    assert torch.equal(outputs(loaded, INPUTS.to(dtype)), outputs(small.model, INPUTS.to(dtype)))
+
+
+def test_a_model_of_several_dtypes_is_filled_as_it_is(path):
+    mixed = nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 2))
+    save(path, mixed)
+    loaded = load(path, model=nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 2)))
+    assert [layer.weight.dtype for layer in loaded] == [torch.float64, torch.float32]
+
+
+def test_a_file_can_be_read_by_everybody(path):
+    save(path, nn.Linear(2, 2))
+    assert oct(path.stat().st_mode)[-3:] == "644"
+
+
+def test_a_lenet_with_eighty_times_fewer_weights_is_fifty_five_times_smaller(path):
+    """3,330 weights of 266,200, on the units that training leaves: about 400 pixels, 120 and 70 units."""
+    model = build("lenet-300-100").eval()
+    generator = torch.Generator().manual_seed(0)
+    layers = [(model.hidden[0], 400, 120, 2500), (model.hidden[1], 120, 70, 650), (model.output, 70, 10, 180)]
+    for layer, inputs, units, weights in layers:
+        live = torch.rand(units, inputs, generator=generator)
+        live = live >= live.flatten().topk(weights).values[-1]
+        mask = torch.zeros_like(layer.weight, dtype=torch.bool)
+        mask[:units, :inputs] = live
+        with torch.no_grad():
+            layer.weight.mul_(mask)
+    small, exact = saved(path, model, torch.rand(2, 784))
+    half = small.save(path, dtype="float16")
+    dense = 4 * sum(value.numel() for value in build("lenet-300-100").parameters())
+    assert dense == 1_066_440
+    assert dense / exact >= 55
+    assert dense / half >= 85
+
+
+def test_a_model_that_was_not_made_smaller_can_be_stored(path):
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)).eval()
+    save(path, model)
+    assert torch.equal(
+        load(path, nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))(torch.ones(1, 4)), model(torch.ones(1, 4))
+    )
+
+
+class Other(nn.Module):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Other(), "for a model of class Net; got Other"),
+        (None, r"of class Net; give a fresh one: load\(path, model=Net\(\)\)"),
+        (Net(channels=9), r"does not fit the model Net: '.*weight' must have the shape \[8, .*got \[9, "),
+    ],
+)
+def test_a_file_for_another_model_says_so(path, net, model, message):
+    net[1](path)
+    with pytest.raises(FileFormatError, match=message):
+        load(path, model)
+
+
+def test_what_cannot_be_stored_is_named(path):
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"a": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(ValueError, match="`model` must hold tensors only; '_extra_state' is a dict"):
+        save(path, Extra(2, 2))
+    with pytest.raises(ValueError, match="`dtype` must be None or one of float32, float16; got 'int8'"):
+        save(path, nn.Linear(2, 2), dtype="int8")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_finished_leaves_the_old_one(path, monkeypatch):
+    save(path, nn.Linear(2, 2))
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        save(path, nn.Linear(3, 3))
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"hidden": [10**9, 10**9]}, "it would take 4,000,003,1"),
+        ({"hidden": [20_000, 20_000]}, "it would take 1,6"),
+        ({"hidden": [10**12]}, "it would take"),
+        ({"hidden": "ab"}, "number of units"),
+        ({"hidden": [0]}, "number of units"),
+        ({"units": 3}, "unexpected keyword"),
+        ({}, "missing 1 required"),
+    ],
+)
+def test_wild_sizes_are_refused_before_anything_is_built(path, perceptron, arguments, reason):
+    perceptron[1](path, arguments=arguments)
+    with pytest.raises(FileFormatError, match=f"a MLP cannot be built with .*{reason}"):
+        load(path)
+
+
+def edited(path: Path, change) -> None:
+    """The file with its header and tensors changed, and a checksum that fits."""
+    with safe_open(path, "pt") as file:
+        header = json.loads(file.metadata()["vbdrop"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- no mapping
+    del header["sum"]
+    change(header, tensors)
+    header["sum"] = checksum(header, tensors)
+    path.write_bytes(to_safetensors(tensors, {"vbdrop": json.dumps(header)}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h, t: h["plan"]["set"]["hidden.0"].update(training=1),
+        lambda h, t: h["plan"]["set"].update({"hidden.0": {"in_features": 3}}),
+        lambda h, t: h["plan"]["set"].update({"nowhere": {"in_features": 3}}),
+        lambda h, t: h["plan"]["cut"].update({"nowhere.weight": [[3, 3]]}),
+        lambda h, t: h["plan"]["cut"].pop("hidden.0.bias"),
+        lambda h, t: h["plan"]["nodes"].pop(),
+        lambda h, t: h["plan"].pop("nodes"),
+        lambda h, t: h["plan"]["nodes"].append(["y", "call_function", "aten.from_file.default", ["/etc/passwd"]]),
+        lambda h, t: h["plan"]["nodes"].append(["y", "call_function", "os.system", ["true"]]),
+        lambda h, t: h["plan"]["buffers"].update({"forward": ["int64", [1], 0]}),
+        lambda h, t: h["lists"].append([3, 0]),
+        lambda h, t: h["lists"].pop(),
+        lambda h, t: h["lists"][0].__setitem__(0, 10**12),
+        lambda h, t: t.pop("hidden.0.weight"),
+        lambda h, t: t.update({"vbdrop:lists": t["vbdrop:lists"].float()}),
+        lambda h, t: t.update({"hidden.0.weight": t["hidden.0.weight"][:-1]}),
+        lambda h, t: t.update({"more": torch.ones(3)}),
+        lambda h, t: t.update({"vbdrop:lists": torch.cat([t["vbdrop:lists"], t["vbdrop:lists"][:1]])}),
+        lambda h, t: h.update(tied={"a": "b"}),
+        lambda h, t: h.update(tied={"hidden.0.weight": "nothing"}),
+        lambda h, t: h.update(dtype="int8"),
+    ],
+)
+def test_a_file_that_says_something_wrong_is_refused_even_with_a_right_checksum(path, perceptron, change):
+    perceptron[1](path)
+    load(path)
+    edited(path, change)
+    with pytest.raises(FileFormatError):
+        load(path)
+
+
+def test_no_code_of_a_file_is_run(path, tmp_path):
+    """A program that reaches eval through the attributes of a module, and puts it into the place of a forward."""
+    mark = tmp_path / "run"
+
+    def node(name, target, *arguments):
+        return {"name": name, "op": "call_module", "target": target, "args": list(arguments), "kwargs": {}}
+
+    x = {"name": "x", "op": "placeholder", "target": "input", "args": [], "kwargs": {}}
+    eval_ = {"name": "e", "op": "call_function", "target": "operator.getitem", "kwargs": {}}
+    nodes = [
+        x,
+        node("b", "0.__init__.__globals__.get", "__builtins__"),
+        eval_ | {"args": [{"node": "b"}, "eval"]},
+        node("s", "0.__setattr__", "forward", {"node": "e"}),
+        node("r", "0.forward", f"open({str(mark)!r}, 'w')"),
+        x | {"name": "output", "op": "output", "target": "output", "args": [{"node": "x"}]},
+    ]
+    save(path, nn.Sequential(nn.Linear(4, 2)), Plan(program=ForwardProgram(nodes, {}, [])))
+    with pytest.raises(FileFormatError, match="has no such module"):
+        load(path, model=nn.Sequential(nn.Linear(4, 2)))(torch.zeros(1, 4))
+    assert not mark.exists()
+
+
+FUZZ = """
+import json, random, resource, sys
+import torch
+from safetensors.torch import load as from_safetensors, save as to_safetensors
+from vbdrop.compression.files.container import checksum
+from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.model_file import load
+from pathlib import Path
+
+path = Path(sys.argv[1])
+original = path.read_bytes()
+length = int.from_bytes(original[:8], "little")
+text = json.loads(original[8:8 + length])["__metadata__"]["vbdrop"]
+rng = random.Random(0)
+WILD = [0, -1, 1, 7, 2**31, 2**63, 10**12, 1.5, None, True, "x", "aten.relu.default", [], {}, [[]], "#"]
+
+def leaves(value, path=()):
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(part, dict | list):
+            yield from leaves(part)
+
+def flipped():
+    content = bytearray(original)
+    for _ in range(rng.randint(1, 8)):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    return bytes(content)
+
+def cut():
+    return original[:rng.randrange(len(original))] + bytes(rng.randrange(3))
+
+def digits():
+    head = bytearray(original[8:8 + length])
+    places = [i for i, byte in enumerate(head) if chr(byte).isdigit()]
+    for _ in range(rng.randint(1, 3)):
+        head[rng.choice(places)] = ord(rng.choice("0123456789"))
+    return original[:8] + bytes(head) + original[8 + length:]
+
+def edited():
+    header, tensors = json.loads(text), from_safetensors(original)
+    del header["sum"]
+    if rng.random() < 0.7:
+        for _ in range(rng.randint(1, 2)):
+            holder, key = rng.choice(list(leaves(header)))
+            if rng.random() < 0.2:
+                holder.pop(key)
+            elif isinstance(holder[key], int) and rng.random() < 0.5:
+                holder[key] += rng.choice([-1, 1, 2])
+            else:
+                holder[key] = rng.choice(WILD)
+    else:
+        first, second = rng.sample(sorted(tensors), 2)
+        kind = rng.randrange(4)
+        if kind == 0:
+            tensors[first], tensors[second] = tensors[second], tensors[first]
+        elif kind == 1:
+            tensors[first] = tensors[first][:-1].clone()
+        elif kind == 2:
+            tensors[first] = tensors[first].to(rng.choice([torch.uint8, torch.float16, torch.int64, torch.float64]))
+        else:
+            data = tensors[first].reshape(-1).view(torch.uint8)
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    header["sum"] = checksum(header, tensors)
+    return to_safetensors(tensors, {"vbdrop": json.dumps(header)})
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+refused = loaded = 0
+for number in range(int(sys.argv[2])):
+    path.write_bytes(rng.choice([flipped, cut, digits, edited, edited])())
+    try:
+        model = load(path)
+    except FileFormatError:
+        refused += 1
+        continue
+    loaded += 1
+    assert all(torch.is_tensor(value) for value in model.state_dict().values())
+    try:
+        model(torch.zeros(2, 784))
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError):
+        pass  # a forward that cannot be: an ordinary error, too
+grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+print(refused, loaded, grown)
+"""
+
+
+def test_a_thousand_damaged_files_are_refused_or_load_within_bounded_memory(path, perceptron):
+    perceptron[1](path)
+    done = subprocess.run(
+        [sys.executable, "-c", FUZZ, str(path), "1000"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused, loaded, grown = (float(word) for word in done.stdout.split())
+    assert refused + loaded == 1000
+    assert refused > 700
+    assert loaded > 0
+    assert grown < 1000  # megabytes
+
+
+def test_lists_of_indices_cost_about_a_bit_each(path, perceptron):
+    small, write = perceptron
+    write(path)
+    with safe_open(path, "pt") as file:
+        lists = file.get_tensor("vbdrop:lists")
+    kept = {tuple(indices) for axes in small.plan.keep.values() for indices in axes.values()}
+    assert lists.dtype == torch.uint8
+    assert len(lists) < 784 / 8 + 4 * len(kept)

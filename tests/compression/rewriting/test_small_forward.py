@@ -1,0 +1,127 @@
+import copy
+import operator
+import pickle
+
+import pytest
+import torch
+from tests.compression.nets import NETS, randomise_, removed
+from torch import fx, nn
+
+from vbdrop.analysis.graph import trace
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.rewriting.apply_plan import apply
+
+
+class Structured(nn.Module):
+    """Inputs and outputs in containers, by position and by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(40, 6), nn.Linear(6, 2)
+
+    def forward(self, pair, *, extra=None):
+        x = pair["a"] + pair["b"][1]
+        hidden = torch.relu(self.first(x)) + extra
+        logits = self.last(hidden)
+        return {"logits": logits, "rest": [hidden, None, (x, 3)]}
+
+
+@torch.no_grad()
+def test_structures_and_names_of_inputs_and_outputs_stay():
+    model = randomise_(Structured()).double()
+    model.first.weight[:, :20] = 0
+    tensors = [torch.randn(3, 40).double() for _ in range(3)]
+    args, kwargs = ({"a": tensors[0], "b": [tensors[1], tensors[2]]},), {"extra": torch.randn(3, 1).double()}
+    draft = make_plan(trace(model, args, kwargs), model)
+    small = apply(draft.program, copy.deepcopy(model))
+    assert isinstance(small, fx.GraphModule)
+    assert small.first.in_features == 20
+    found, expected = small(*args, **kwargs), model(*args, **kwargs)
+    torch.testing.assert_close(found["logits"], expected["logits"])
+    torch.testing.assert_close(found["rest"][0], expected["rest"][0])
+    assert found["rest"][1] is None
+    assert found["rest"][2][1] == 3
+
+
+def test_a_graph_calls_modules_by_name_and_holds_nothing_of_this_package():
+    model = randomise_(NETS["resnet"].build())
+    with torch.no_grad():
+        model.blocks[1].conv2[0].weight.zero_()
+        model.blocks[0].conv1[0].weight[:, :4] = 0
+    small, plan, _ = removed(model, torch.randn(2, 3, 8, 8).double())
+    assert isinstance(small, fx.GraphModule)
+    called = {node.target for node in small.graph.nodes if node.op == "call_module"}
+    assert {"stem.0", "stem.1", "blocks.0.conv1.0", "head"} <= called
+    assert not any(name.startswith("blocks.1") for name in called)
+    assert all(name.startswith("blocks.1") for name in plan.program.removed)
+    assert not any(type(module).__module__.startswith("vbdrop") for module in small.modules())
+    functions = {node.target for node in small.graph.nodes if node.op == "call_function"}
+    assert all(str(function).startswith("aten.") or function is operator.getitem for function in functions)
+    assert type(small).__name__ == "ResNet"
+
+
+def test_a_graph_can_be_copied_pickled_traced_and_trained():
+    model = randomise_(NETS["lenet5"].build())
+    with torch.no_grad():
+        model.conv2.weight[:4] = 0
+    x = torch.randn(2, 1, 28, 28).double()
+    small = removed(model, x).model
+    expected = small(x)
+    assert torch.equal(copy.deepcopy(small)(x), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(small))(x), expected)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(small, (x,), dynamic_shapes=({0: batch},))
+    torch.testing.assert_close(program.module()(x), expected)
+    small.train()
+    small(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in small.parameters())
+
+
+@torch.no_grad()
+def test_a_forward_that_writes_buffers_is_not_replaced():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(40, 6), nn.Linear(6, 2)
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen += 1
+            return self.last(torch.relu(self.first(x)))
+
+    model = randomise_(Counting())
+    model.first.weight[:, :20] = 0
+    model.last.weight[:, 0] = 0
+    draft = make_plan(trace(model, (torch.randn(2, 40),)), model)
+    assert draft.program is None
+    assert "buffers" in draft.left["forward"]
+
+
+class Asking(nn.Module):
+    """A forward with a branch."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.question, self.first, self.last = question, nn.Linear(40, 6), nn.Linear(6, 2)
+
+    def forward(self, x, options=None):
+        y = self.last(torch.relu(self.first(x)))
+        return 2 * y if self.question(x, options) else y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("question", "inputs", "reason"),
+    [
+        (lambda x, _: x.shape[0] > 16, (), "a batch of 17 takes another way through it, since it asks for batch <= 16"),
+        (lambda _, flag: flag, (False,), "`options` holds False, and a graph would go on with it whatever it gets"),
+        (lambda _, flags: flags["b"], ({"a": torch.zeros(2), "b": None},), "`options` holds None"),
+    ],
+)
+def test_a_forward_that_may_take_another_way_is_not_replaced(question, inputs, reason):
+    model = randomise_(Asking(question))
+    model.first.weight[:, :20] = 0
+    draft = make_plan(trace(model, (torch.randn(2, 40), *inputs)), model)
+    assert draft.program is None
+    assert not draft.keeps_forward
+    assert reason in draft.left["forward"]

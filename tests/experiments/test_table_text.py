@@ -1,0 +1,98 @@
+"""How a table reads."""
+
+from pathlib import Path
+
+import pytest
+
+from vbdrop.experiments import Book, layout, markdown, protocol_of, table
+from vbdrop.experiments.table_text import chosen, missing, notes
+
+
+@pytest.fixture
+def book(tmp_path, write_record):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    for config, error in zip(book.cell("vbd", "340").trials, (1.9, 1.7, 1.8, 2.0), strict=True):
+        write_record(config, error=error)
+    for config, error in zip(book.cell("vbd", "340").finals, (1.5, 1.6, 1.7), strict=True):
+        write_record(config, error=error)
+    write_record(book.cell("vbd", "100").finals[0], error=1.9)
+    return book
+
+
+def test_errors_stand_beside_the_papers(book):
+    (sheet,) = layout(table(book))
+    assert sheet.header[:5] == ("Method", "100 units", "paper", "340 units", "paper")
+    row = next(row for row in sheet.rows if row[0] == "VBD")
+    assert row[1:7] == ("1.90 (n=1)", "1.56", "1.60 ± 0.10 (n=3)", "1.53", "not run", "1.53")
+    assert [row[0] for row, ours in zip(sheet.rows, sheet.ours, strict=True) if ours] == ["VBD"]
+    extra = next(row for row in sheet.rows if row[0] == "VD (type A)")
+    assert extra[2] == "–"
+
+
+def test_what_was_chosen_is_printed_with_its_validation_error(book):
+    sheet = chosen(table(book))
+    assert sheet.rows == (("VBD", "340 units", "kl_weight = 0.1", "1.70", "4"),)
+    assert chosen(table(Book(protocol_of(1), Path("none")))) is None
+
+
+def test_compression_has_a_sheet_a_network(tmp_path, write_record):
+    book = Book(protocol_of(5), tmp_path, {"mnist": "ab"})
+    cell = book.cell("vbd", "lenet-500-300")
+    for config in (*cell.reference, *cell.trials):
+        write_record(config, compact_weights=50_000)
+    for config in book.cell("vbd", "lenet-500-300").finals[:1]:
+        write_record(config, error=1.4, units=[180, 150, 60, 10], compact_ratio=14.31)
+    first, second = layout(table(book))
+    assert (first.title, second.title) == ("LeNet-500-300", "LeNet-5-Caffe")
+    row = next(row for row in first.rows if row[0] == "VBD (gates)")
+    assert row == ("VBD (gates)", "1.40", "1.35", "14.3x", "14x", "1", "180-150-60-10", "179-160-60-10")
+    row = next(row for row in second.rows if row[0] == "SBP")
+    assert row == ("SBP", "not run", "0.86", "–", "5.09x", "–", "–", "3-18-284-283")
+
+
+def test_a_figure_with_the_defaults_is_marked(book, write_record):
+    write_record(book.cell("concrete", "340").finals[0], error=1.55)
+    whole = table(book)
+    row = next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")
+    assert row[3] == "1.55 (n=1)*"
+    assert any(note.startswith("* With the method's default settings") for note in notes(whole))
+    (command,) = [command for command in missing(whole) if "--row concrete" in command]
+    elsewhere = "100 units, 580 units, 820 units, 1060 units: 4 trials, then 1 run"
+    assert command == f"vbdrop table 1 --run --row concrete  # {elsewhere}; 340 units: 4 trials, then 3 runs"
+
+
+def test_the_commands_of_what_is_missing(book):
+    commands = missing(table(book))
+    assert "vbdrop table 1 --run --row vbd  # 580 units, 820 units, 1060 units: 1 run" in commands
+    (command,) = missing(table(book, rows=["vbd"], columns=["580"]), " --records here")
+    assert command == "vbdrop table 1 --run --row vbd --column 580 --records here  # 1 run"
+    assert missing(table(book, rows=["vbd"], columns=["340"])) == []
+    assert missing(table(Book(protocol_of(2), Path("none")))) == ["vbdrop table 2 --run"]
+    assert missing(table(Book(protocol_of(2, quick=True), Path("none")))) == ["vbdrop table 2 --quick"]
+
+
+def test_the_notes_give_budget_selection_and_machine(book):
+    text = "\n".join(notes(table(book)))
+    assert "mnist, 50 epochs, batches of 100, Adam 0.001 (late-linear), 5,000 held out" in text
+    assert "Made on Abacus 9, torch 2.13.0, 1 thread." in text
+    assert "Quick" not in text
+    assert "what the validation split chose, among 4 at most" in text
+    assert "chose" not in notes(table(book, columns=["580"], rows=["none"]))[1]
+    assert "figures only show that everything runs" in notes(table(Book(protocol_of(2, quick=True), Path("none"))))[0]
+
+
+def test_the_notes_say_who_shrinks_while_it_trains(book):
+    assert not any("--shrink-every" in note for note in notes(table(book)))
+    (said,) = [note for note in notes(table(Book(protocol_of(5), Path("none")))) if "--shrink-every" in note]
+    assert said.startswith("Sparse VD and VBD lose their dead units every 2 epochs")
+
+
+def test_markdown(book):
+    text = markdown(table(book))
+    lines = text.splitlines()
+    assert lines[0] == "# Table 1: Test error (%) on MNIST, three hidden layers"
+    assert lines[2].startswith("| Method | 100 units | paper |")
+    assert any(line.startswith("| **VBD** | 1.90 (n=1) | 1.56 |") for line in lines)
+    assert "## Chosen on the validation split" in lines
+    assert any(line.startswith("$ vbdrop table 1 --run --row none  # 100 units, ") for line in lines)
+    assert all(line.count("|") == lines[2].count("|") for line in lines[2:14])
