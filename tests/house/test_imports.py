@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src/vbdrop"
 
 ROOMS = (  # each may import itself and those before it
     "files",
+    "sheets",
     "priors",
     "functional",
     "layers",

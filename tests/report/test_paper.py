@@ -2,7 +2,8 @@
 
 from tests.report.test_page import CONTRAST, OVERFLOW
 
-from vbdrop.report import PaperSheet, PaperTable, render_tables
+from vbdrop.report import PaperTable, render_tables
+from vbdrop.sheets import Sheet
 
 
 def table(number):
@@ -11,7 +12,7 @@ def table(number):
         ("Original <b>", "1.66 ± 0.02", "1.64", "0.0-0.0-0.0", "–", "1.0x", "1x", "3"),
         ("VBD", "not run", "1.76", "–", "98.9-98.1-90.9", "–", "81x", "–"),
     )
-    sheet = PaperSheet("LeNet-300-100", header, rows, (False, True))
+    sheet = Sheet("LeNet-300-100", header, rows, (False, True))
     return PaperTable(number, "Compressing weights on MNIST", (sheet,), ("A note.",), ("vbdrop table 4 --run",))
 
 

@@ -14,6 +14,7 @@ from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, usage, verb
 from vbdrop.cli.options import DataDir
 from vbdrop.cli.report import write_page
+from vbdrop.cli.run_display import reporting
 from vbdrop.cli.small_network import Exports, Small, exported, measured, smaller
 from vbdrop.cli.train import report
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
@@ -21,7 +22,6 @@ from vbdrop.experiments.inputs import facts
 from vbdrop.models import build
 from vbdrop.report import render_report
 from vbdrop.train import Budget, Epoch, weight_layers
-from vbdrop.train.progress import reporting
 
 app = verb()
 

@@ -1,6 +1,7 @@
 """Wide sheets on a narrow terminal: cut between columns, so that nothing is cropped."""
 
-from vbdrop.experiments.table_text import BESIDE, Sheet
+from vbdrop.experiments.table_text import BESIDE
+from vbdrop.sheets import Sheet
 
 GAP = 3
 """The room that a column takes beside its text."""

@@ -11,7 +11,7 @@ from vbdrop.experiments import PROTOCOLS, Book, Table, layout
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.table_text import chosen, missing, notes
 from vbdrop.files import write_atomically
-from vbdrop.report import PaperSheet, PaperTable, render_report, render_tables
+from vbdrop.report import PaperTable, render_report, render_tables
 
 app = verb()
 
@@ -90,7 +90,7 @@ def paper_table(number: int, table: Table) -> PaperTable:
     return PaperTable(
         number,
         table.protocol.title,
-        tuple(PaperSheet(sheet.title, sheet.header, sheet.rows, sheet.ours) for sheet in sheets),
+        tuple(sheets),
         tuple(notes(table)),
         tuple(missing(table)),
     )

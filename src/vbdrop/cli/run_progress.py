@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import TaskID
 from rich.text import Text
 
+from vbdrop.cli.run_display import bars
 from vbdrop.experiments import Config
 from vbdrop.methods import METHODS
-from vbdrop.train.progress import bars
 
 SIZES = ("units", "scale", "width")
 """The arguments that say how large a network is."""

@@ -18,9 +18,10 @@ from vbdrop.cli.run_progress import Bars, Lines, network
 from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, layout, markdown
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
-from vbdrop.experiments.table_text import NOT_RUN, PAPER, Sheet, chosen, missing, notes, questions
+from vbdrop.experiments.table_text import NOT_RUN, PAPER, chosen, missing, notes, questions
 from vbdrop.files import write_atomically
-from vbdrop.train.progress import duration
+from vbdrop.sheets import Sheet
+from vbdrop.train.epoch_words import duration
 
 RECORDS, QUICK_RECORDS = Path("records"), Path("runs/quick")
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, print_json, settings, usage, verb
 from vbdrop.cli.options import AsJson, Batch, DataDir, Model, ModelArg, Threads
+from vbdrop.cli.run_display import reporting
 from vbdrop.data import DATASETS, NORMALISATIONS
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
 from vbdrop.experiments.config import from_dict
@@ -18,7 +19,6 @@ from vbdrop.experiments.inputs import facts
 from vbdrop.methods import METHODS
 from vbdrop.train import SCHEDULES, Budget, RecordError
 from vbdrop.train.files import read_json
-from vbdrop.train.progress import reporting
 
 app = verb()
 

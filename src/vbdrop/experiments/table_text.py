@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from vbdrop.experiments.curves import CLOSE, at_one_size
 from vbdrop.experiments.protocol import Column
 from vbdrop.experiments.tables import Stat, Table, TableCell
+from vbdrop.sheets import Sheet
 
 NOT_RUN = "not run"
 NONE = "–"
@@ -17,23 +17,6 @@ TO_BASE = "to base"
 BESIDE = (PAPER, TO_BASE)
 """Columns that say something about the one before them."""
 DEFAULT = "*"
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """Rows of text under a header.
-
-    Attributes:
-        title: What they show.
-        header: The names of the columns.
-        rows: The rows.
-        ours: Which rows are the paper's own method.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    ours: tuple[bool, ...]
 
 
 def layout(table: Table) -> list[Sheet]:

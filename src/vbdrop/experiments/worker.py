@@ -20,7 +20,7 @@ from vbdrop.data import DataError
 from vbdrop.experiments.config import from_dict
 from vbdrop.experiments.execution import BusyError, execute
 from vbdrop.train import Epoch, RecordError, Report
-from vbdrop.train.progress import figures
+from vbdrop.train.epoch_words import figures
 
 SECONDS = 0.5
 """The least time between two lines about the progress of a run."""

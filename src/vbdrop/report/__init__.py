@@ -1,7 +1,7 @@
 """The report: records in, one self-contained page out. Nothing here imports torch."""
 
 from vbdrop.report.page import render_report
-from vbdrop.report.paper import PaperSheet, PaperTable, render_tables
+from vbdrop.report.paper import PaperTable, render_tables
 from vbdrop.report.schema import ReportError
 
-__all__ = ["PaperSheet", "PaperTable", "ReportError", "render_report", "render_tables"]
+__all__ = ["PaperTable", "ReportError", "render_report", "render_tables"]

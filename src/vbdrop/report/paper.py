@@ -4,23 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vbdrop.report.template import fill
-
-
-@dataclass(frozen=True)
-class PaperSheet:
-    """Rows of text under a header.
-
-    Attributes:
-        title: What they show.
-        header: The names of the columns.
-        rows: The rows.
-        ours: Which rows are the paper's own method.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    ours: tuple[bool, ...]
+from vbdrop.sheets import Sheet
 
 
 @dataclass(frozen=True)
@@ -30,14 +14,14 @@ class PaperTable:
     Attributes:
         number: Its number.
         title: What it shows.
-        sheets: Its rows, a sheet a network.
+        sheets: Its rows, one sheet per network.
         notes: How the figures were made.
         commands: The commands that run what is missing.
     """
 
     number: int
     title: str
-    sheets: tuple[PaperSheet, ...]
+    sheets: tuple[Sheet, ...]
     notes: tuple[str, ...]
     commands: tuple[str, ...]
 
@@ -52,7 +36,8 @@ def render_tables(tables: Sequence[PaperTable]) -> str:
         HTML that needs nothing else.
 
     Example:
-        >>> sheet = PaperSheet("LeNet", ("Method", "error %", "paper"), (("VBD", "1.74", "1.76"),), (True,))
+        >>> from vbdrop.sheets import Sheet
+        >>> sheet = Sheet("LeNet", ("Method", "error %", "paper"), (("VBD", "1.74", "1.76"),), (True,))
         >>> page = render_tables([PaperTable(4, "Weights", (sheet,), (), ())])
         >>> "Table 4" in page and "1.74" in page
         True

@@ -3,11 +3,10 @@
 import io
 import re
 
-import pytest
 from rich.console import Console
 
+from vbdrop.cli.run_display import reporting
 from vbdrop.train import Epoch, Evaluation, Sparsity
-from vbdrop.train.progress import duration, figures, reporting
 
 
 def epoch(number, kept=20):
@@ -42,19 +41,6 @@ def test_in_a_terminal_there_is_a_bar_with_error_sparsity_and_time():
     assert "VBD on digits" in last
     assert "100 %" in last
     assert "error 1.70 %  weights  2.0 % (50x)" in last
-
-
-def test_a_network_with_nothing_left_is_said_so():
-    assert figures(epoch(3, kept=0)) == "error 1.70 %  no weights left"
-    assert figures(epoch(3, kept=400)) == "error 1.70 %  weights 40.0 % (2.5x)"
-    assert figures(epoch(3, kept=1000)) == "error 1.70 %"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(59.4, "59 s"), (60, "1 min 0 s"), (599, "9 min 59 s"), (3599, "59 min"), (7260, "2 h 1 min")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_what_is_said_of_an_epoch_can_be_chosen_and_no_line_is_cut():
