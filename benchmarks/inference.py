@@ -32,7 +32,7 @@ def train(images: Tensor, labels: Tensor, epochs: int, kl_weight: float) -> nn.M
     vbdrop.convert_(model, vbdrop.Weights())
     optimizer = torch.optim.Adam(vbdrop.param_groups(model), lr=1e-3, fused=True)
     warmup = vbdrop.Warmup(hold=0.025 * epochs, ramp=0.075 * epochs)
-    elbo = vbdrop.ELBO(model, n_train=len(images), weight=kl_weight, warmup=warmup)
+    elbo = vbdrop.ELBO(model, n_train=len(images), kl_weight=kl_weight, warmup=warmup)
     steps = len(images) // 100
     for step in range(epochs * steps):
         if step % steps == 0:

@@ -64,7 +64,7 @@ def fine_tune(model: nn.Module, epochs: int, data: tuple[Tensor, Tensor]) -> Non
     images, labels = data
     print(vbdrop.convert_(model, vbdrop.Units()))
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=2e-3, rate_lr=0.1))  # gates move slowly otherwise
-    elbo = vbdrop.ELBO(model, n_train=len(images), weight=20.0, warmup=vbdrop.Warmup(ramp=epochs / 2))
+    elbo = vbdrop.ELBO(model, n_train=len(images), kl_weight=20.0, warmup=vbdrop.Warmup(ramp=epochs / 2))
     for epoch in range(epochs):
         elbo.epoch = epoch
         model.train()

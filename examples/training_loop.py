@@ -29,7 +29,7 @@ def train(model: nn.Module, data: Digits, epochs: int, weight: float | None) -> 
     optimizer = torch.optim.Adam(groups, lr=2e-3)
     elbo = None
     if weight is not None:
-        elbo = vbdrop.ELBO(model, n_train=n_train, weight=weight, warmup=vbdrop.Warmup(ramp=epochs / 2))
+        elbo = vbdrop.ELBO(model, n_train=n_train, kl_weight=weight, warmup=vbdrop.Warmup(ramp=epochs / 2))
     for epoch in range(epochs):
         start = time.perf_counter()
         model.train()

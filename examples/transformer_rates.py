@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> nn.Module:
     model = RowReader()
     print(vbdrop.convert_(model, vbdrop.Rates(per="unit", rate=0.1)))
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=3e-3, rate_lr=1e-2))
-    elbo = vbdrop.ELBO(model, n_train=len(images), weight=0.03)
+    elbo = vbdrop.ELBO(model, n_train=len(images), kl_weight=0.03)
     for epoch in range(args.epochs):
         model.train()
         for batch in torch.randperm(len(images)).split(50):

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     model = build("lenet-300-100")
     vbdrop.convert_(model, vbdrop.Weights())
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=2e-3))
-    elbo = vbdrop.ELBO(model, n_train=8_000, weight=0.1, warmup=vbdrop.Warmup(ramp=args.epochs / 2))
+    elbo = vbdrop.ELBO(model, n_train=8_000, kl_weight=0.1, warmup=vbdrop.Warmup(ramp=args.epochs / 2))
     for epoch in range(args.epochs):
         elbo.epoch = epoch
         for batch in torch.randperm(8_000).split(100):

@@ -13,7 +13,7 @@ _PUBLIC = {
     "Units": "layers",
     "Warmup": "objective",
     "Weights": "layers",
-    "apply": "compression",
+    "apply_plan_": "compression",
     "compress": "compression",
     "convert_": "convert",
     "deterministic_": "convert",

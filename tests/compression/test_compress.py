@@ -202,10 +202,10 @@ def test_a_model_that_cannot_be_traced_is_masked_and_says_why():
 
 SCRIPT = """
 import sys, torch
-from vbdrop.compression import Plan, apply
+from vbdrop.compression import Plan, apply_plan_
 from tests.compression.nets import LeNet5
 plan, state, x, y = torch.load(sys.argv[1], weights_only=True)
-model = apply(Plan.from_json(plan), LeNet5()).eval()
+model = apply_plan_(Plan.from_json(plan), LeNet5()).eval()
 model.load_state_dict(state)
 with torch.no_grad():
     torch.testing.assert_close(model(x), y)

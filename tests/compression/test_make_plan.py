@@ -9,7 +9,7 @@ from torch import nn
 
 from vbdrop.analysis.graph import trace
 from vbdrop.compression.make_plan import make_plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 
 
 @torch.no_grad()
@@ -44,7 +44,7 @@ def test_random_graphs_compute_the_same_with_what_is_dead_removed(seed, steps, s
         plans += [kept.plan] if kept.keeps_forward else []
         assert kept.keeps_forward or not frozen_shapes
     for plan in plans:
-        small = apply(plan, copy.deepcopy(model))
+        small = apply_plan_(plan, copy.deepcopy(model))
         assert difference(model, small, x) < 1e-10
         assert difference(model, small, torch.randn(5, 3, 6, 6).double()) < 1e-10
 
@@ -78,4 +78,4 @@ def test_what_stays_is_not_removed_and_not_folded():
     plan = make_plan(traced, model, rewritten=False, stays={"2.weight": [0], "4.weight": [3]}).plan
     assert plan.keep["2.weight"][1] == [0, 3, 4]
     assert plan.keep["4.weight"][1] == [0, 3]
-    assert difference(model, apply(plan, copy.deepcopy(model)), x) < 1e-6
+    assert difference(model, apply_plan_(plan, copy.deepcopy(model)), x) < 1e-6

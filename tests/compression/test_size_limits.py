@@ -39,7 +39,7 @@ def test_sizes_are_read(text, expected):
 
 @pytest.mark.parametrize("text", ["", "20", "kB", "20 kb", "-1 B", "1e3 B", "20 kB!"])
 def test_sizes_that_are_none_are_refused(text):
-    with pytest.raises(ValueError, match="`budget` must be a size"):
+    with pytest.raises(ValueError, match="`max_bytes` must be a size"):
         parse_bytes(text)
 
 

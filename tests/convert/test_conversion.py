@@ -72,9 +72,9 @@ def disturb_(model: nn.Module) -> None:
 
 MODES = {
     "Weights": (Weights(),),
-    "Units": (Units(outputs=lambda name, module: name in ("0", "5")),),
+    "Units": (Units(outputs=lambda module, name: name in ("0", "5")),),
     "Rates": (Rates(per="unit"),),
-    "Weights and Units": (Weights(), Units(outputs=lambda name, module: name == "3")),
+    "Weights and Units": (Weights(), Units(outputs=lambda module, name: name == "3")),
     "Units and Rates": (Units(), Rates(per="layer")),
 }
 by_mode = pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
@@ -207,17 +207,17 @@ class TestWhatIsConverted:
     def test_different_layers_take_different_modes(self):
         model = small_net()
         convert_(
-            model, Weights(filter_fn=lambda n, m: isinstance(m, nn.Linear)), Rates(filter_fn=lambda n, m: n != "5")
+            model, Weights(filter_fn=lambda m, n: isinstance(m, nn.Linear)), Rates(filter_fn=lambda m, n: n != "5")
         )
         assert rate_parameters(model).keys() == {"0.log_alpha", "3.log_alpha", "5.log_sigma2"}
 
     def test_a_converted_model_is_left_and_reported(self):
         model = small_net()
-        convert_(model, Weights(filter_fn=lambda n, m: n == "0"))
+        convert_(model, Weights(filter_fn=lambda m, n: n == "0"))
         report = convert_(model, Rates())
         assert report.converted == {"3": "Rates", "5": "Rates"}
         assert report.left["0"] == "already converted with Weights"
-        convert_(model, Units(filter_fn=lambda n, m: n == "3"))
+        convert_(model, Units(filter_fn=lambda m, n: n == "3"))
         report = convert_(model, Units())
         assert report.converted == {"5": "Units"}
         assert report.left["3"] == "already has gates"
@@ -225,7 +225,7 @@ class TestWhatIsConverted:
     def test_a_filter_sees_names_and_modules(self):
         model = small_net()
         seen = []
-        convert_(model, Weights(filter_fn=lambda name, module: seen.append((name, module)) or name == "3"))
+        convert_(model, Weights(filter_fn=lambda module, name: seen.append((name, module)) or name == "3"))
         assert seen == [("0", model[0]), ("3", model[3]), ("5", model[5])]
         assert type(model[0]) is nn.Conv2d
         assert type(model[5]) is nn.Linear
@@ -279,14 +279,14 @@ class TestUnits:
 
     def test_output_gates_are_chosen_by_their_own_filter(self):
         model = small_net()
-        report = convert_(model, Units(filter_fn=lambda n, m: n == "5", outputs=lambda n, m: n in ("0", "3")))
+        report = convert_(model, Units(filter_fn=lambda m, n: n == "5", outputs=lambda m, n: n in ("0", "3")))
         assert report.converted == dict.fromkeys(("0", "3", "5"), "Units")
         gates = {name: module.weight.numel() for name, module in model.named_modules() if isinstance(module, Gate)}
         assert gates == {"0.output_gate": 8, "3.output_gate": 5, "5.gate": 20}
 
 
 def raises_at(name: str):
-    def choose(at: str, module: nn.Module) -> bool:
+    def choose(module: nn.Module, at: str) -> bool:
         if at == name:
             raise ZeroDivisionError(at)
         return True
@@ -294,7 +294,7 @@ def raises_at(name: str):
     return choose
 
 
-def interrupts(name: str, module: nn.Module) -> bool:
+def interrupts(module: nn.Module, name: str) -> bool:
     if name == "5":
         raise KeyboardInterrupt
     return True
@@ -303,14 +303,14 @@ def interrupts(name: str, module: nn.Module) -> bool:
 FAILURES = {
     "raises in the middle": ((Weights(filter_fn=raises_at("5")),), ZeroDivisionError, "5"),
     "is interrupted": ((Rates(filter_fn=interrupts),), KeyboardInterrupt, None),
-    "gives None": ((Units(filter_fn=lambda n, m: None),), TypeError, "`filter_fn` of Units must return a bool.*None"),
-    "gives an int": ((Rates(filter_fn=lambda n, m: 1),), TypeError, "`filter_fn` of Rates must return a bool.*gave 1"),
-    "gives numpy's": ((Weights(filter_fn=lambda n, m: np.bool_(True)),), TypeError, "must return a bool"),
-    "outputs gives a str": ((Units(outputs=lambda n, m: n),), TypeError, "`outputs` of Units must return a bool.*'0'"),
+    "gives None": ((Units(filter_fn=lambda m, n: None),), TypeError, "`filter_fn` of Units must return a bool.*None"),
+    "gives an int": ((Rates(filter_fn=lambda m, n: 1),), TypeError, "`filter_fn` of Rates must return a bool.*gave 1"),
+    "gives numpy's": ((Weights(filter_fn=lambda m, n: np.bool_(True)),), TypeError, "must return a bool"),
+    "outputs gives a str": ((Units(outputs=lambda m, n: n),), TypeError, "`outputs` of Units must return a bool.*'0'"),
     "takes one argument": ((Weights(filter_fn=lambda n: True),), TypeError, "argument"),
     "of the second mode": ((Weights(), Units(outputs=raises_at("5"))), ZeroDivisionError, "5"),
     "chooses nothing": (
-        (Units(), Weights(filter_fn=lambda n, m: False)),
+        (Units(), Weights(filter_fn=lambda m, n: False)),
         ValueError,
         "nothing to convert with Weights.*not chosen by filter_fn",
     ),
@@ -332,11 +332,11 @@ class TestFailures:
         model = nn.ModuleDict({"net": small_net(), "encoder": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)})
         net, x = model["net"].eval(), small_batch()
         if earlier is not None:
-            convert_(model, earlier(filter_fn=lambda name, module: name == "net.3"))
+            convert_(model, earlier(filter_fn=lambda module, name: name == "net.3"))
             disturb_(model)
         before, output = everything(model), net(x)
         renamed = [
-            copy_with_filters(mode, lambda choose: lambda name, *rest: choose(name.removeprefix("net."), *rest))
+            copy_with_filters(mode, lambda choose: lambda module, name: choose(module, name.removeprefix("net.")))
             for mode in modes
         ]
         with pytest.raises(error, match=message):
@@ -458,7 +458,7 @@ NETS = {
 }
 ROUND_TRIPS = {
     "Weights": (Weights(),),
-    "Weights and Units": (Weights(), Units(outputs=lambda name, module: True)),
+    "Weights and Units": (Weights(), Units(outputs=lambda module, name: True)),
     "Rates": (Rates(per="weight"),),
 }
 
@@ -530,7 +530,7 @@ class TestDeterministic:
 
     def test_a_threshold_overrules_the_gates_own_and_folds_their_means(self):
         model = nn.Linear(3, 2)
-        convert_(model, Units(outputs=lambda name, module: True))
+        convert_(model, Units(outputs=lambda module, name: True))
         with torch.no_grad():
             model.weight.fill_(1.0)
             model.bias.copy_(torch.tensor([10.0, 20.0]))

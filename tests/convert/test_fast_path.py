@@ -123,7 +123,7 @@ def test_an_encoder_with_one_converted_layer_is_right(fast_calls):
     model = nn.TransformerEncoder(layer(), 2).eval()
     x, padding = batch()
     plain = copy.deepcopy(model)
-    convert_(model, Weights(filter_fn=lambda name, module: name == "layers.1.linear1"))
+    convert_(model, Weights(filter_fn=lambda module, name: name == "layers.1.linear1"))
     model.layers[1].linear1.log_sigma2.data[:8] = 30.0
     plain.layers[1].linear1.weight.data[:8] = 0.0
     with torch.no_grad():

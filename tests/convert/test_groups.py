@@ -5,7 +5,7 @@ from torch import nn
 import vbdrop
 from vbdrop import Rates, Units, Weights, convert_, param_groups
 
-MODES = [(Weights(),), (Units(outputs=lambda n, m: True),), (Rates(),), (Weights(), Units())]
+MODES = [(Weights(),), (Units(outputs=lambda m, n: True),), (Rates(),), (Weights(), Units())]
 
 
 def converted(*modes) -> nn.Sequential:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vbdrop import Rates, Units, Weights, convert_, rates
-from vbdrop.layers import Noisy, Variational
+from vbdrop.layers import NoisyTensor, Variational
 from vbdrop.priors import Hierarchical
 
 
@@ -74,7 +74,7 @@ def test_a_module_with_several_noisy_tensors_has_a_row_for_each():
 
         def variational(self):
             for name, log_sigma2 in zip("ab", self.log_sigma2, strict=True):
-                yield Noisy(name, getattr(self, name), Hierarchical(), 3.0, log_sigma2)
+                yield NoisyTensor(name, getattr(self, name), Hierarchical(), 3.0, log_sigma2)
 
     model = nn.ModuleDict({"cell": TwoTensors()})
     assert {name: rate.count for name, rate in rates(model).items()} == {"cell.a": 3, "cell.b": 5}

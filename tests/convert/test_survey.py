@@ -100,10 +100,10 @@ def test_the_old_weight_norm_is_left():
 def test_a_projection_that_was_registered_is_left_all_the_same(monkeypatch):
     """Attention would read its weight and bypass the noise."""
 
-    class Noisy(vbdrop.layers.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
+    class NoisyQuantizable(vbdrop.layers.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
         pass
 
-    monkeypatch.setitem(LAYERS, nn.modules.linear.NonDynamicallyQuantizableLinear, Noisy)
+    monkeypatch.setitem(LAYERS, nn.modules.linear.NonDynamicallyQuantizableLinear, NoisyQuantizable)
     attention = nn.MultiheadAttention(4, 2)
     assert Survey(attention).why_left(attention.out_proj) is not None
 
@@ -148,7 +148,7 @@ def test_candidates_are_modules_with_parameters_once_and_no_gates():
         (Weights(), Rates(), "already converted with Weights"),
         (Rates(), Weights(), "already converted with Rates"),
         (Units(), Units(), "already has gates"),
-        (Units(filter_fn=lambda n, m: False, outputs=lambda n, m: True), Units(), "already has gates"),
+        (Units(filter_fn=lambda m, n: False, outputs=lambda m, n: True), Units(), "already has gates"),
         (Weights(), Units(), None),
         (Units(), Rates(), None),
     ],

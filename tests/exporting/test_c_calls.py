@@ -9,7 +9,7 @@ from vbdrop.exporting.c_program import (
     ConvolutionOperation,
     Gather,
     Geometry,
-    Linear,
+    LinearOperation,
     Pointwise,
 )
 
@@ -17,7 +17,9 @@ PLACES = Places(("input",), "scratch + 8", "scratch + 64")
 
 
 def linear(weight: np.ndarray) -> Linear:
-    return Linear("fc", Buffer(0, weight.shape[1]), Buffer(1, len(weight)), weight, np.zeros(len(weight)), rows=1)
+    return LinearOperation(
+        "fc", Buffer(0, weight.shape[1]), Buffer(1, len(weight)), weight, np.zeros(len(weight)), rows=1
+    )
 
 
 def convolution(weight: np.ndarray, size: int) -> ConvolutionOperation:

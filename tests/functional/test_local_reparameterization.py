@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vbdrop.functional import MatrixProduct, noisy_product, reference
+from vbdrop.functional import MatrixProduct, noisy_product, noisy_product_reference
 from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -45,14 +45,14 @@ def assert_near(found, expected, tolerance):
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_fused_product_is_the_plain_formula_in_float64(case, bias):
     a = case.arguments()
-    fused, plain = (value_and_gradients(f, a, case.product, bias) for f in (noisy_product, reference))
+    fused, plain = (value_and_gradients(f, a, case.product, bias) for f in (noisy_product, noisy_product_reference))
     torch.testing.assert_close(fused, plain, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("_kernels")
 def test_the_fused_product_is_the_plain_formula_in_float32(case):
     a = case.arguments(torch.float32)
-    fused, plain = (value_and_gradients(f, a, case.product) for f in (noisy_product, reference))
+    fused, plain = (value_and_gradients(f, a, case.product) for f in (noisy_product, noisy_product_reference))
     assert_near(fused, plain, 1e-5)
 
 
@@ -60,7 +60,7 @@ def test_the_fused_product_is_the_plain_formula_in_float32(case):
 def test_the_plain_formula_by_hand():
     """Two weights on two inputs: 2 * 3 + 1 * -1 + 0.5 = 5.5, and a variance of 4 * 0.25 + 1 * 3 = 4."""
     x, weight, sigma2 = torch.tensor([[2.0, 1.0]]), torch.tensor([[3.0, -1.0]]), torch.tensor([[0.25, 3.0]])
-    for function in (reference, noisy_product):
+    for function in (noisy_product_reference, noisy_product):
         for noise, expected in ((0.0, 5.5), (1.0, 7.5), (-2.0, 1.5)):
             out = function(x, weight, sigma2, torch.tensor([0.5]), MatrixProduct(), torch.full((1, 1), noise))
             assert out.item() == pytest.approx(expected)
@@ -92,7 +92,7 @@ def test_sampling_the_output_has_the_moments_of_sampling_the_weights():
 
 
 @pytest.mark.usefixtures("_kernels")
-@pytest.mark.parametrize("function", [reference, noisy_product])
+@pytest.mark.parametrize("function", [noisy_product_reference, noisy_product])
 def test_every_output_has_noise_of_its_own(function):
     """20,000 pairs of two examples and two outputs: correlations below 5 / sqrt(n)."""
     n = 20_000
@@ -125,7 +125,7 @@ def test_a_deviation_below_the_floor_has_no_gradient_in_either_form():
     x = torch.tensor([[1e-3], [1.0]])
     sigma2 = torch.full((1, 1), DEVIATION_FLOOR**2, requires_grad=True)
     noise, theta = torch.ones(2, 1), torch.ones(1, 1)
-    for function in (reference, noisy_product):
+    for function in (noisy_product_reference, noisy_product):
         of_small = torch.autograd.grad(function(x[:1], theta, sigma2, None, MatrixProduct(), noise[:1]).sum(), sigma2)
         assert of_small[0].item() == 0.0
         at_zero = torch.autograd.grad(
@@ -136,7 +136,7 @@ def test_a_deviation_below_the_floor_has_no_gradient_in_either_form():
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("form", ["autocast", "narrow-input", "cast"])
-@pytest.mark.parametrize("function", [reference, noisy_product])
+@pytest.mark.parametrize("function", [noisy_product_reference, noisy_product])
 def test_half_precision_stays_near_the_exact_sample(some_case, function, form, dtype):
     """Under autocast with a wide and with a narrow input, and with all but the variances cast."""
     exact = some_case.arguments()
@@ -151,12 +151,12 @@ def test_half_precision_stays_near_the_exact_sample(some_case, function, form, d
     assert out.dtype == dtype
     assert [g.dtype for g in gradients] == [leaf.dtype for leaf in leaves]
     tolerance = 20 * torch.finfo(dtype).eps
-    assert_near((out, *gradients), value_and_gradients(reference, exact, some_case.product), tolerance)
+    assert_near((out, *gradients), value_and_gradients(noisy_product_reference, exact, some_case.product), tolerance)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("size", "variance"), [(300.0, 0.5), (1e-4, 0.5), (1e-4, 5000.0)])
-@pytest.mark.parametrize("function", [reference, noisy_product])
+@pytest.mark.parametrize("function", [noisy_product_reference, noisy_product])
 def test_the_variance_is_never_computed_in_half_precision(function, size, variance, dtype):
     """The squares of 300 and of 1e-4 are infinity and zero in float16, and so is a step of the last gradient."""
     x = torch.full((1, 8), size, dtype=dtype, requires_grad=True)
@@ -224,7 +224,7 @@ def test_the_given_noise_and_the_arguments_are_left_alone(some_case, dtype):
 def test_both_forms_draw_the_same_noise_from_the_same_seed(some_case):
     a = some_case.arguments()
     draws = []
-    for function in (reference, noisy_product, noisy_product):
+    for function in (noisy_product_reference, noisy_product, noisy_product):
         torch.manual_seed(3)
         draws.append(function(a.x, a.theta, a.log_sigma2.exp(), a.bias, some_case.product).detach())
     torch.testing.assert_close(draws[0], draws[1])
@@ -240,7 +240,7 @@ def test_only_the_plain_formula_can_be_differentiated_twice(loss):
         out = function(x, theta, sigma2, None, MatrixProduct(), torch.ones(2, 4))
         return torch.autograd.grad(loss(out), x, create_graph=True)[0].square().sum()
 
-    assert torch.autograd.grad(penalty(reference), theta)[0].isfinite().all()
+    assert torch.autograd.grad(penalty(noisy_product_reference), theta)[0].isfinite().all()
     with pytest.raises(RuntimeError, match="no second derivative"):
         penalty(noisy_product)
 

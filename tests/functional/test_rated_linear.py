@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import vbdrop
-from vbdrop.functional import MatrixProduct, rated_linear, reference
+from vbdrop.functional import MatrixProduct, noisy_product_reference, rated_linear
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def arguments(
 
 
 def by_the_formula(x, weight, log_alpha, bias, noise):
-    return reference(x, weight, log_alpha.exp() * weight.square(), bias, MatrixProduct(), noise)
+    return noisy_product_reference(x, weight, log_alpha.exp() * weight.square(), bias, MatrixProduct(), noise)
 
 
 def results(function, given: list[Tensor | None], noise: Tensor) -> list[Tensor]:

@@ -303,9 +303,9 @@ def test_copies_after_a_forward_are_independent_and_alike(plain, randomised, mod
 
 def test_it_pickles_though_its_mode_came_with_lambdas(plain, noisy):
     for mode in (
-        Weights(filter_fn=lambda name, module: True),
-        Rates(filter_fn=lambda name, module: True),
-        Units(filter_fn=lambda name, module: True, outputs=lambda name, module: True),
+        Weights(filter_fn=lambda module, name: True),
+        Rates(filter_fn=lambda module, name: True),
+        Units(filter_fn=lambda module, name: True, outputs=lambda module, name: True),
     ):
         assert type(pickle.loads(pickle.dumps(noisy(plain, mode)))) is LAYERS[type(plain)]
 

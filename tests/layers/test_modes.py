@@ -93,9 +93,9 @@ def test_a_mode_is_immutable(mode):
 @pytest.mark.parametrize(
     "mode",
     [
-        Weights(threshold=2.0, filter_fn=lambda name, module: True),
-        Units(threshold=1.0, filter_fn=lambda name, module: True, outputs=lambda name, module: True),
-        Rates(rate=0.3, filter_fn=lambda name, module: True),
+        Weights(threshold=2.0, filter_fn=lambda module, name: True),
+        Units(threshold=1.0, filter_fn=lambda module, name: True, outputs=lambda module, name: True),
+        Rates(rate=0.3, filter_fn=lambda module, name: True),
     ],
     ids=lambda mode: type(mode).__name__,
 )

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.layers import Noisy, Rates, Units, Weights
+from vbdrop.layers import NoisyTensor, Rates, Units, Weights
 from vbdrop.priors import PRIORS, Hierarchical, LogUniformCubic, log_alpha_of
 
 PERS = ["weight", "unit", "layer"]
@@ -98,13 +98,14 @@ def test_rates_have_no_dead_weights_at_any_threshold(randomised, threshold):
 
 def test_shared_rates_with_a_threshold_of_their_own_die_together():
     rate = nn.Parameter(torch.tensor([0.0, 5.0]))
-    entry = Noisy("weight", torch.ones(3, 2), Hierarchical(), 3.0, log_alpha=rate)
+    entry = NoisyTensor("weight", torch.ones(3, 2), Hierarchical(), 3.0, log_alpha=rate)
     assert torch.equal(entry.dead(), torch.tensor([False, True]).expand(3, 2))
     assert torch.equal(entry.dead(6.0), torch.zeros(3, 2, dtype=torch.bool))
 
 
 def test_a_rate_beyond_what_the_prior_allows_counts_as_the_bound():
-    entry = Noisy("weight", torch.ones(2), LogUniformCubic(), None, log_alpha=nn.Parameter(torch.tensor([-1.0, 2.0])))
+    rate = nn.Parameter(torch.tensor([-1.0, 2.0]))
+    entry = NoisyTensor("weight", torch.ones(2), LogUniformCubic(), None, log_alpha=rate)
     assert entry.log_alpha_full().tolist() == [-1.0, 0.0]
     assert entry.kl().item() == pytest.approx(LogUniformCubic().kl_at(torch.tensor([-1.0, 0.0])).sum().item(), abs=1e-6)
 
@@ -118,4 +119,4 @@ def test_means_in_half_precision_are_judged_and_penalised_in_float32(randomised)
 
 def test_a_tensor_without_a_rate_is_an_error():
     with pytest.raises(TypeError, match="'weight' has neither log_sigma2 nor log_alpha"):
-        _ = Noisy("weight", torch.ones(2), Hierarchical(), None).rate
+        _ = NoisyTensor("weight", torch.ones(2), Hierarchical(), None).rate

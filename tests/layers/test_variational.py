@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vbdrop.layers import Noisy, Variational
+from vbdrop.layers import NoisyTensor, Variational
 from vbdrop.priors import Hierarchical
 
 
@@ -21,8 +21,8 @@ class Scale(Variational):
         self.register_buffer("seen", torch.zeros(2))
         self.register_parameter("none", None)
 
-    def variational(self) -> Iterator[Noisy]:
-        yield Noisy("weight", self.weight, Hierarchical(), 3.0, log_sigma2=self.log_sigma2)
+    def variational(self) -> Iterator[NoisyTensor]:
+        yield NoisyTensor("weight", self.weight, Hierarchical(), 3.0, log_sigma2=self.log_sigma2)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.shift(x * self.weight.to(x.dtype))

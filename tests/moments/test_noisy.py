@@ -18,7 +18,7 @@ LAYERS = {
 MODES = {
     "weights": (Weights(threshold=2.0),),
     "rates": (Rates(per="unit"),),
-    "gates": (Units(outputs=lambda name, module: True),),
+    "gates": (Units(outputs=lambda module, name: True),),
 }
 
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vbdrop import Rates, Units, Weights, convert_, kl
-from vbdrop.layers import Noisy, Variational
+from vbdrop.layers import NoisyTensor, Variational
 from vbdrop.objective import noisy_tensors
 from vbdrop.priors import Hierarchical, LogUniform
 
@@ -17,7 +17,7 @@ def by_hand(theta: Tensor, log_sigma2: Tensor) -> Tensor:
 class TestValue:
     def test_it_is_the_sum_over_all_weights_and_gates(self):
         model = nn.Sequential(nn.Conv2d(5, 4, 3), nn.Flatten(), nn.Linear(4, 3))
-        convert_(model, Weights(), Units(outputs=lambda name, module: name == "0"))
+        convert_(model, Weights(), Units(outputs=lambda module, name: name == "0"))
         with torch.no_grad():
             for _, entry in noisy_tensors(model):
                 entry.log_sigma2.uniform_(-8, 4)
@@ -44,7 +44,7 @@ class TestValue:
     def test_each_prior_gives_its_own(self):
         model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
         convert_(
-            model, Weights(filter_fn=lambda n, m: n == "0"), Weights("log_uniform", filter_fn=lambda n, m: n == "1")
+            model, Weights(filter_fn=lambda m, n: n == "0"), Weights("log_uniform", filter_fn=lambda m, n: n == "1")
         )
         hierarchical, log_uniform = (
             prior.kl(layer.weight, layer.log_sigma2).sum()
@@ -211,7 +211,7 @@ class TestGradient:
 class TestNames:
     def test_a_tensor_has_its_modules_name(self):
         model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-        convert_(model, Weights(), Units(filter_fn=lambda n, m: n == "b"))
+        convert_(model, Weights(), Units(filter_fn=lambda m, n: n == "b"))
         assert [name for name, _ in noisy_tensors(model)] == ["a", "b", "b.gate"]
         assert [name for name, _ in noisy_tensors(model["b"])] == ["weight", "gate"]
 
@@ -224,7 +224,7 @@ class TestNames:
 
             def variational(self):
                 for name in ("first", "second"):
-                    yield Noisy(name, getattr(self, name), Hierarchical(), None, self.log_sigma2)
+                    yield NoisyTensor(name, getattr(self, name), Hierarchical(), None, self.log_sigma2)
 
         assert [name for name, _ in noisy_tensors(nn.Sequential(Pair()))] == ["0.first", "0.second"]
         assert [name for name, _ in noisy_tensors(Pair())] == ["first", "second"]

@@ -34,7 +34,7 @@ class TestValue:
     @pytest.mark.parametrize("weight", [1.0, 0.0, 2.5, 20])
     def test_it_is_the_nll_and_its_share_of_the_kl(self, weight):
         model = converted()
-        elbo = ELBO(model, n_train=600, weight=weight)
+        elbo = ELBO(model, n_train=600, kl_weight=weight)
         nll = torch.tensor(1.25, requires_grad=True)
         loss = elbo(nll)
         assert loss.shape == ()
@@ -44,7 +44,7 @@ class TestValue:
         model = converted(Weights(), Units()).double()
         nll = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
         parameters = [parameter for name, parameter in model.named_parameters() if not name.endswith("bias")]
-        found = torch.autograd.grad(ELBO(model, n_train=70, weight=0.3)(nll), [nll, *parameters])
+        found = torch.autograd.grad(ELBO(model, n_train=70, kl_weight=0.3)(nll), [nll, *parameters])
         expected = torch.autograd.grad(kl(model), parameters)
         assert found[0] == 1
         for one, other in zip(found[1:], expected, strict=True):
@@ -52,17 +52,17 @@ class TestValue:
 
     def test_the_terms_are_the_parts_detached(self):
         model = converted()
-        elbo = ELBO(model, n_train=100, weight=2.0, warmup=Warmup(hold=1, ramp=4))
+        elbo = ELBO(model, n_train=100, kl_weight=2.0, warmup=Warmup(hold=1, ramp=4))
         elbo.epoch = 2
         x, y = batch()
         nll = F.cross_entropy(model(x), y)
         loss = elbo(nll)
         terms = elbo.terms
-        assert terms.weight == 0.5
+        assert terms.kl_weight == 0.5
         assert (terms.nll, terms.kl, terms.loss) == (nll, kl(model), loss)
         assert not any(part.requires_grad for part in (terms.nll, terms.kl, terms.loss))
         elbo.epoch = 3
-        assert elbo.terms.weight == 0.5, "they are those of the last loss"
+        assert elbo.terms.kl_weight == 0.5, "they are those of the last loss"
 
     @pytest.mark.parametrize(
         ("model_dtype", "nll_dtype", "expected"),
@@ -75,7 +75,7 @@ class TestValue:
     )
     def test_the_loss_is_in_the_wider_precision(self, model_dtype, nll_dtype, expected):
         model = converted().to(model_dtype)
-        elbo = ELBO(model, n_train=3, weight=0.1)
+        elbo = ELBO(model, n_train=3, kl_weight=0.1)
         loss = elbo(torch.tensor(1.0, dtype=nll_dtype))
         assert loss.dtype == expected
         assert loss.item() == pytest.approx(
@@ -93,12 +93,12 @@ class TestValue:
 
 class TestSchedule:
     def test_the_weight_follows_the_epoch(self):
-        elbo = ELBO(converted(), n_train=10, weight=3.0, warmup=Warmup(hold=2, ramp=4))
+        elbo = ELBO(converted(), n_train=10, kl_weight=3.0, warmup=Warmup(hold=2, ramp=4))
         weights = []
         for epoch in (0, 1.5, 2, 3, 4.5, 6, 100):
             elbo.epoch = epoch
             elbo(torch.tensor(0.0))
-            weights.append(elbo.terms.weight)
+            weights.append(elbo.terms.kl_weight)
         assert weights == [0, 0, 0, 0.75, 1.875, 3, 3]
 
     def test_during_the_hold_the_kl_does_not_count(self):
@@ -112,7 +112,7 @@ class TestSchedule:
         model = converted()
         elbo = ELBO(model, n_train=10, warmup=Warmup(ramp=2))
         elbo.epoch = 1
-        elbo.weight = 4.0
+        elbo.kl_weight = 4.0
         assert elbo(torch.tensor(0.0)).item() == pytest.approx(2 * kl(model).item() / 10, rel=1e-6)
 
     def test_an_epoch_that_was_never_set_is_an_error(self):
@@ -124,7 +124,7 @@ class TestSchedule:
         elbo = ELBO(converted(), n_train=10)
         assert elbo.epoch is None
         elbo(torch.tensor(1.0))
-        assert elbo.terms.weight == 1.0
+        assert elbo.terms.kl_weight == 1.0
 
     def test_a_checkpoint_goes_on_where_it_was(self):
         model = converted()
@@ -180,14 +180,14 @@ class TestErrors:
 
     @pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", True, torch.tensor(1.0)])
     def test_a_wrong_weight_or_epoch_is_named(self, value):
-        with pytest.raises(ValueError, match="`weight` must be a finite number, at least 0; got"):
-            ELBO(converted(), n_train=10, weight=value)
+        with pytest.raises(ValueError, match="`kl_weight` must be a finite number, at least 0; got"):
+            ELBO(converted(), n_train=10, kl_weight=value)
         elbo = ELBO(converted(), n_train=10)
         with pytest.raises(ValueError, match="`epoch` must be a finite number, at least 0; got"):
             elbo.epoch = value
-        with pytest.raises(ValueError, match="`weight` must be a finite number, at least 0; got"):
-            elbo.weight = value
-        assert (elbo.epoch, elbo.weight) == (None, 1.0)
+        with pytest.raises(ValueError, match="`kl_weight` must be a finite number, at least 0; got"):
+            elbo.kl_weight = value
+        assert (elbo.epoch, elbo.kl_weight) == (None, 1.0)
 
     @pytest.mark.parametrize("value", [-1, 0.5, True, None])
     def test_a_wrong_check_every_is_named(self, value):
@@ -324,14 +324,14 @@ class TestCompiled:
         optimizer = torch.optim.Adam(param_groups(model, lr=1e-2))
         for epoch in range(16):
             elbo.epoch = epoch
-            elbo.weight = 1.0 + epoch
+            elbo.kl_weight = 1.0 + epoch
             expected = kl(model).item()
             loss = loss_of(*batch())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             share = min(max(epoch - 2, 0) / 12, 1)
-            assert elbo.terms.weight == pytest.approx((1 + epoch) * share)
+            assert elbo.terms.kl_weight == pytest.approx((1 + epoch) * share)
             assert elbo.terms.kl.item() == pytest.approx(expected, rel=1e-5)
             assert elbo.terms.loss == loss.detach()
             assert loss.item() == pytest.approx(elbo.terms.nll.item() + (1 + epoch) * share * expected / 50, rel=1e-5)

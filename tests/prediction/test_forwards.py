@@ -39,7 +39,7 @@ class TestSharedProducts:
         [
             (nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), [Weights(threshold=50.0)]),
             (nn.Sequential(nn.Conv2d(1, 4, 3, padding="same"), nn.AdaptiveAvgPool2d(1), nn.Flatten()), [Rates()]),
-            (nn.Sequential(nn.Conv2d(1, 4, 4), nn.Flatten()), [Units(outputs=lambda name, module: True)]),
+            (nn.Sequential(nn.Conv2d(1, 4, 4), nn.Flatten()), [Units(outputs=lambda module, name: True)]),
             (nn.Sequential(nn.ConvTranspose2d(1, 4, 1), nn.Flatten(), nn.Linear(64, 4)), [Weights(threshold=50.0)]),
         ],
         ids=["linear", "conv", "gates", "transposed"],

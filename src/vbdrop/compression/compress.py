@@ -80,7 +80,7 @@ def compress(
     threshold: float | None = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
-    budget: str | int | None = None,
+    max_bytes: str | int | None = None,
     max_macs: int | None = None,
     max_weights: int | None = None,
     rewrite: bool = True,
@@ -100,8 +100,8 @@ def compress(
             does if the forward is replaced. It is not if an input among them is no tensor, such as a flag.
         threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
         example_kwargs: Named inputs besides.
-        budget: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is lowered
-            until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
+        max_bytes: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is
+            lowered until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
         max_macs: The same for multiply-adds per example.
         max_weights: The same for weights that are not zero.
         rewrite: Whether the forward may be replaced by a graph. Without, only what leaves it valid is removed, as a
@@ -111,7 +111,7 @@ def compress(
         The small model, its plan and summary, and what was left.
 
     Raises:
-        ValueError: If the model does not accept the inputs, or no threshold meets the budget.
+        ValueError: If the model does not accept the inputs, or no threshold meets the limits.
 
     Example:
         >>> import torch
@@ -129,7 +129,7 @@ def compress(
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     args, kwargs = _arguments(example_inputs, example_kwargs)
-    wanted = SizeLimits.of(budget, max_macs, max_weights)
+    wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
     _check_unpruned(model)
     plain = masked_copy(model, threshold)
     _check_inputs(plain, args, kwargs)

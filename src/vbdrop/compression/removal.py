@@ -11,7 +11,7 @@ from vbdrop.analysis.graph import Traced
 from vbdrop.compression.agreement import Check, checks
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.rewriting.memory_format import prefers_channels_last
 from vbdrop.compression.rewriting.program import ProgramError
 
@@ -58,7 +58,7 @@ def remove(
 def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module | None, str | None]:
     """The small model of a plan, or None and why it does not hold."""
     try:
-        small = apply(plan, copy.deepcopy(model))
+        small = apply_plan_(plan, copy.deepcopy(model))
     except ProgramError as error:
         return None, str(error).rstrip(".")
     said = next((said for check in wanted if (said := check.disagreement(small))), None)

@@ -9,7 +9,7 @@ from vbdrop.analysis.graph import Traced
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.summary import Counts, summarise
 from vbdrop.objective import noisy_tensors
 
@@ -38,14 +38,14 @@ class SizeLimits:
     weights: int | None = None
 
     @classmethod
-    def of(cls, size: str | int | None, max_macs: int | None, max_weights: int | None) -> "SizeLimits | None":
-        """The budget that these arguments of `vbdrop.compress` ask for, or None if they ask for none."""
-        for name, number in (("budget", size), ("max_macs", max_macs), ("max_weights", max_weights)):
+    def of(cls, max_bytes: str | int | None, max_macs: int | None, max_weights: int | None) -> "SizeLimits | None":
+        """The limits that these arguments of `vbdrop.compress` ask for, or None if they ask for none."""
+        for name, number in (("max_bytes", max_bytes), ("max_macs", max_macs), ("max_weights", max_weights)):
             if not isinstance(number, str | None) and not (type(number) is int and number >= 1):
                 raise ValueError(f"`{name}` must be a whole number, at least 1; got {number!r}.")
-        if size is None and max_macs is None and max_weights is None:
+        if max_bytes is None and max_macs is None and max_weights is None:
             return None
-        return cls(parse_bytes(size) if isinstance(size, str) else size, max_macs, max_weights)
+        return cls(parse_bytes(max_bytes) if isinstance(max_bytes, str) else max_bytes, max_macs, max_weights)
 
     def met_by(self, counts: Counts) -> bool:
         """Whether a model with these counts stays within it."""
@@ -68,7 +68,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
     if match is None or match[2] not in UNITS:
-        raise ValueError(f"`budget` must be a size such as '20 kB' (in {', '.join(UNITS)}); got {text!r}.")
+        raise ValueError(f"`max_bytes` must be a size such as '20 kB' (in {', '.join(UNITS)}); got {text!r}.")
     return int(float(match[1]) * UNITS[match[2]])
 
 
@@ -88,47 +88,47 @@ def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, 
     if rewrite and draft.program is None and not draft.keeps_forward:
         draft = make_plan(traced, plain, rewritten=False)
     plan = draft.plan if draft.program is None else draft.program
-    return summarise(plain, apply(plan, plain.state_dict()), plan, {}).after
+    return summarise(plain, apply_plan_(plan, plain.state_dict()), plan, {}).after
 
 
 def threshold_for(
-    budget: SizeLimits, model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True
+    limits: SizeLimits, model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True
 ) -> float | None:
-    """The threshold at which a model meets a budget: the given one if it does, else the highest below it.
+    """The threshold at which a model meets the limits: the given one if it does, else the highest below it.
 
     One threshold then holds for all weights and gates. It is never so low that a layer that was alive loses all of its
     weights.
 
     Args:
-        budget: The limit.
-        model: A converted model; a plain one has no thresholds and meets the budget or not.
+        limits: The limits.
+        model: A converted model; a plain one has no thresholds and meets the limits or not.
         threshold: Where to start; None for each one's own.
         traced: The model's graph.
         rewrite: Whether the forward may be replaced.
 
     Raises:
-        ValueError: If no threshold meets the budget; the message says the least that can be reached.
+        ValueError: If no threshold meets the limits; the message says the least that can be reached.
     """
     counts = counts_at(model, threshold, traced, rewrite=rewrite)
-    if budget.met_by(counts):
+    if limits.met_by(counts):
         return threshold
     entries = [entry for _, entry in noisy_tensors(model) if entry.threshold is not None]
     if not entries:
-        raise ValueError(f"the model has no learned rates to lower, and does not fit into {budget}: {_costs(counts)}.")
+        raise ValueError(f"the model has no learned rates to lower, and does not fit into {limits}: {_costs(counts)}.")
     starts = [entry.threshold if threshold is None else threshold for entry in entries]
     least = [float(entry.log_alpha_full().min()) for entry in entries]
     alive = [low for low, start in zip(least, starts, strict=True) if start is not None and low < start]
     low = max(alive, default=0.0) + PRECISION / 10  # above it by more than its rounding
     high = max(start for start in starts if start is not None)
     counts = counts_at(model, low, traced, rewrite=rewrite)
-    if not budget.met_by(counts):
+    if not limits.met_by(counts):
         raise ValueError(
-            f"no threshold fits the model into {budget}; the least that leaves something of every layer, at "
+            f"no threshold fits the model into {limits}; the least that leaves something of every layer, at "
             f"{low:.2f}, has {_costs(counts)}."
         )
     while high - low > PRECISION:
         middle = (low + high) / 2
-        if budget.met_by(counts_at(model, middle, traced, rewrite=rewrite)):
+        if limits.met_by(counts_at(model, middle, traced, rewrite=rewrite)):
             low = middle
         else:
             high = middle

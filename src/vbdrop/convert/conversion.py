@@ -97,7 +97,7 @@ def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
     choose = getattr(mode, which)
     if choose is None:
         return True
-    answer = choose(name, module)
+    answer = choose(module, name)
     if not isinstance(answer, bool):
         raise TypeError(f"`{which}` of {type(mode).__name__} must return a bool; for {name!r} it gave {answer!r}.")
     return answer

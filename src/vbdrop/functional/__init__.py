@@ -5,7 +5,7 @@ from vbdrop.functional.gated_linear import gated_linear
 from vbdrop.functional.gates import apply_gate
 from vbdrop.functional.joined_kl import JoinedKL
 from vbdrop.functional.kl import kl_sum
-from vbdrop.functional.local_reparameterization import noisy_product, reference
+from vbdrop.functional.local_reparameterization import noisy_product, noisy_product_reference
 from vbdrop.functional.masks import alive, keep_factor, masked
 from vbdrop.functional.noisy_gates import noisy_gates, noisy_gates_reference
 from vbdrop.functional.noisy_weights import noisy_weights, noisy_weights_reference
@@ -26,9 +26,9 @@ __all__ = [
     "noisy_gates",
     "noisy_gates_reference",
     "noisy_product",
+    "noisy_product_reference",
     "noisy_weights",
     "noisy_weights_reference",
     "rated_linear",
-    "reference",
     "upper_bounded",
 ]

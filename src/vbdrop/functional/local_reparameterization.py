@@ -5,8 +5,8 @@ If the weights are independent Gaussians with means ``weight`` and variances ``s
 .. math:: \mu = x\,\theta^T + b, \qquad \delta^2 = x^2\,(\sigma^2)^T, \qquad out = \mu + \delta\,\epsilon,
 
 with its own noise for every example, which makes the gradients quieter than one draw of the weights a batch.
-`reference` is the plain formula. `noisy_product` computes the same with a backward of its own, which stores the input,
-the two weights and one tensor of the output's size; the squares are computed again when they are needed.
+`noisy_product_reference` is the plain formula. `noisy_product` computes the same with a backward of its own, which
+stores the input, the two weights and one tensor of the output's size; squares are computed again when they are needed.
 """
 
 import math
@@ -45,7 +45,7 @@ def _deviation(x: Tensor, sigma2: Tensor, product: Product) -> Tensor:
         return product(x.to(sigma2.dtype).square(), sigma2).clamp_min(DEVIATION_FLOOR**2).sqrt()
 
 
-def reference(
+def noisy_product_reference(
     x: Tensor,
     weight: Tensor,
     sigma2: Tensor,
@@ -69,7 +69,8 @@ def reference(
     Example:
         >>> from vbdrop.functional import MatrixProduct
         >>> x, weight = torch.ones(1, 4), torch.ones(1, 4)
-        >>> reference(x, weight, torch.ones(1, 4), None, MatrixProduct(), noise=torch.ones(1, 1))  # 4 + sqrt(4)
+        >>> sigma2, noise = torch.ones(1, 4), torch.ones(1, 1)
+        >>> noisy_product_reference(x, weight, sigma2, None, MatrixProduct(), noise)  # 4 + sqrt(4)
         tensor([[6.]])
     """
     mean = product(x, weight, bias)
@@ -140,7 +141,7 @@ def sample_gradients(
 
 
 class _NoisyProduct(torch.autograd.Function):
-    """`reference` with a backward that recomputes what is cheap and stores what is not."""
+    """`noisy_product_reference` with a backward that recomputes what is cheap and stores what is not."""
 
     @staticmethod
     def forward(
@@ -174,7 +175,7 @@ def noisy_product(
     product: Product,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """A sample of the output, as `reference`, in less time and memory.
+    """A sample of the output, as `noisy_product_reference`, in less time and memory.
 
     Inside compiled code the plain formula is used, for the compiler to fuse.
 
@@ -196,6 +197,6 @@ def noisy_product(
         tensor([[6.]])
     """
     if torch.compiler.is_compiling():
-        return reference(x, weight, sigma2, bias, product, noise)
+        return noisy_product_reference(x, weight, sigma2, bias, product, noise)
     out: Tensor = _NoisyProduct.apply(x, weight, sigma2, bias, product, noise)  # type: ignore[no-untyped-call]
     return out

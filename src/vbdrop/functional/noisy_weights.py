@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vbdrop.functional import native
 from vbdrop.functional.joined_kl import JoinedKL, can_join, spend
-from vbdrop.functional.local_reparameterization import Needs, reference, sample, sample_gradients
+from vbdrop.functional.local_reparameterization import Needs, noisy_product_reference, sample, sample_gradients
 from vbdrop.functional.masks import keep_factor, largest_alpha, masked
 from vbdrop.functional.noisy_linear import noisy_linear
 from vbdrop.functional.once import once
@@ -32,7 +32,7 @@ def noisy_weights_reference(
     sigma2 = log_sigma2.exp()
     if threshold is not None:
         theta = masked(theta, keep_factor(theta, sigma2, threshold).bool() | (theta == 0))
-    return reference(x, theta, sigma2, bias, product, noise)
+    return noisy_product_reference(x, theta, sigma2, bias, product, noise)
 
 
 class _NoisyWeights(torch.autograd.Function):

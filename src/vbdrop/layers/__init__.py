@@ -5,7 +5,7 @@ from vbdrop.layers.gate import Gate
 from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.linear import Linear
 from vbdrop.layers.modes import Filter, Mode, Rates, Units, Weights
-from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.layers.table import LAYERS, register_layer
 from vbdrop.layers.variational import Variational
 
@@ -21,8 +21,8 @@ __all__ = [
     "Gate",
     "Linear",
     "Mode",
-    "Noisy",
     "NoisyLayer",
+    "NoisyTensor",
     "Rates",
     "Units",
     "Variational",

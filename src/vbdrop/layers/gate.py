@@ -9,7 +9,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from vbdrop.functional import alive, apply_gate, gated_linear, masked, noisy_gates, noisy_gates_reference
 from vbdrop.layers.modes import Units
-from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.layers.variational import Variational
 from vbdrop.priors import as_prior
 
@@ -45,11 +45,11 @@ class Gate(Variational):
         nn.init.ones_(self.weight)
         nn.init.constant_(self.log_sigma2, self.mode.log_sigma2)
 
-    def variational(self) -> Iterator[Noisy]:
+    def variational(self) -> Iterator[NoisyTensor]:
         """The gates."""
         prior = as_prior(self.mode.prior)
         joined = self.joined_kl(prior)
-        yield Noisy("weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined)
+        yield NoisyTensor("weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined)
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""

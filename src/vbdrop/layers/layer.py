@@ -13,15 +13,15 @@ from vbdrop.functional import (
     alive,
     masked,
     noisy_product,
+    noisy_product_reference,
     noisy_weights,
     noisy_weights_reference,
     rated_linear,
-    reference,
     upper_bounded,
 )
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
-from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.layers.variational import Variational
 from vbdrop.priors import as_prior, log_alpha_of
 
@@ -157,16 +157,16 @@ class NoisyLayer(Variational):
 
     # seen from outside
 
-    def variational(self) -> Iterator[Noisy]:
+    def variational(self) -> Iterator[NoisyTensor]:
         """The noisy weights, if there are any; the gates are modules of their own."""
         if isinstance(self.noise, Weights):
             prior, threshold = as_prior(self.noise.prior), self.noise.threshold
-            yield Noisy(
+            yield NoisyTensor(
                 "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2, joined_kl=self.joined_kl(prior)
             )
         elif isinstance(self.noise, Rates):
             prior = as_prior(self.noise.prior)
-            yield Noisy("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
+            yield NoisyTensor("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
 
     @property
     def _bounded_log_alpha(self) -> Tensor:
@@ -204,7 +204,7 @@ class NoisyLayer(Variational):
         mean, sigma2 = self._posterior()
         if sigma2 is None:
             return product(x, mean, self.bias)
-        return (noisy_product if self.fused else reference)(x, mean, sigma2, self.bias, product)
+        return (noisy_product if self.fused else noisy_product_reference)(x, mean, sigma2, self.bias, product)
 
     def _posterior(self) -> tuple[Tensor, Tensor | None]:
         """The weights of a shared-rate or an eval forward: their means, and their variances where noise is drawn."""

@@ -9,8 +9,8 @@ from torch import nn
 
 from vbdrop.priors import Prior, as_prior
 
-Filter: TypeAlias = Callable[[str, nn.Module], bool]
-"""Chooses modules by their name in the model and by themselves."""
+Filter: TypeAlias = Callable[[nn.Module, str], bool]
+"""Chooses modules by themselves and by their fully qualified name: ``(module, fqn) -> bool``, as torchao does."""
 
 Per: TypeAlias = Literal["weight", "unit", "layer"]
 """What shares one learned rate: nothing, all weights of an input unit or channel, or all weights of a layer."""
@@ -18,7 +18,7 @@ Per: TypeAlias = Literal["weight", "unit", "layer"]
 
 def _check_filter(mode: str, name: str, value: object) -> None:
     if value is not None and not callable(value):
-        raise TypeError(f"`{name}` of {mode} must be a function (name, module) -> bool, or None; got {value!r}.")
+        raise TypeError(f"`{name}` of {mode} must be a function (module, fqn) -> bool, or None; got {value!r}.")
 
 
 def _check_number(mode: str, name: str, value: object) -> None:
@@ -43,7 +43,7 @@ class Weights:
         threshold: A weight is dead from this ``log_alpha`` on.
         log_sigma2: The log variance at the start. Small weights start lower, so that none starts dead.
         mask_in_training: Whether the means of dead weights are already dropped in training.
-        filter_fn: Chooses the layers, ``(name, module) -> bool``; None for all.
+        filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.
 
     Example:
         >>> Weights(threshold=2.0).threshold
@@ -76,12 +76,12 @@ class Units:
         threshold: A unit is dead from this ``log_alpha`` on.
         log_sigma2: The log variance of a gate at the start; its mean starts at 1.
         mask_in_training: Whether dead units are already dropped in training.
-        outputs: Chooses the layers that also get gates on their output channels, ``(name, module) -> bool``; None for
+        outputs: Chooses the layers that also get gates on their output channels, ``(module, fqn) -> bool``; None for
             none.
-        filter_fn: Chooses the layers that get gates on what enters them, ``(name, module) -> bool``; None for all.
+        filter_fn: Chooses the layers that get gates on what enters them, ``(module, fqn) -> bool``; None for all.
 
     Example:
-        >>> Units(outputs=lambda name, module: name == "conv2").threshold
+        >>> Units(outputs=lambda module, name: name == "conv2").threshold
         0.0
     """
 
@@ -114,7 +114,7 @@ class Rates:
         per: What has one rate: every ``"weight"``, every input ``"unit"``, or the ``"layer"``.
         prior: The prior's name or a `vbdrop.priors.Prior`.
         rate: The dropout rate p at the start, between 0 and 1; ``alpha = p / (1 - p)``.
-        filter_fn: Chooses the layers, ``(name, module) -> bool``; None for all.
+        filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.
 
     Example:
         >>> Rates(per="layer", rate=0.5).log_alpha
@@ -156,7 +156,7 @@ def without_filters(mode: Mode) -> Mode:
     """The mode as a layer keeps it: its filters have done their work, and a lambda cannot be pickled.
 
     Example:
-        >>> without_filters(Rates(filter_fn=lambda name, module: True)).filter_fn is None
+        >>> without_filters(Rates(filter_fn=lambda module, name: True)).filter_fn is None
         True
     """
     if isinstance(mode, Units):

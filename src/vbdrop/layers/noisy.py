@@ -11,7 +11,7 @@ from vbdrop.priors import Prior, log_alpha_of
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyTensor:
     """One tensor of noisy weights: its means, its rates and its prior.
 
     Exactly one of ``log_sigma2`` and ``log_alpha`` is set.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.functional import JoinedKL
-from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.priors import Hierarchical, Prior
 
 
@@ -27,7 +27,7 @@ class Variational(nn.Module):
     """Whether the module uses its own backward; False for the plain formula, which can be differentiated twice."""
 
     @abstractmethod
-    def variational(self) -> Iterator[Noisy]:
+    def variational(self) -> Iterator[NoisyTensor]:
         """The noisy tensors of this module itself, not of its children."""
 
     @property

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from vbdrop.functional import masked
 from vbdrop.layers import Conv1d, ConvTranspose1d, Gate, Linear, NoisyLayer, Variational
-from vbdrop.layers.noisy import Noisy
+from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.products import Map, product
 
@@ -32,7 +32,7 @@ def has_rule(module: Variational) -> bool:
     return kind.forward in FORWARDS
 
 
-def variance_of(entry: Noisy) -> Tensor:
+def variance_of(entry: NoisyTensor) -> Tensor:
     """The variance of every weight of a noisy tensor; that of the dead is zero.
 
     Example:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
-from vbdrop.layers import Noisy, Variational
+from vbdrop.layers import NoisyTensor, Variational
 
 
-def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, Noisy]]:
+def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, NoisyTensor]]:
     """Every tensor of noisy weights in the model, with a name; a shared module comes once.
 
     The name is that of the module; the tensor's own name follows where the module has several of them.
@@ -62,7 +62,7 @@ def _checked(model: nn.Module) -> nn.Module:
     return model
 
 
-def _entries(model: nn.Module) -> Iterator[Noisy]:
+def _entries(model: nn.Module) -> Iterator[NoisyTensor]:
     """`noisy_tensors` without the names, which take longer to find than the tensors."""
     for module in _checked(model).modules():
         if isinstance(module, Variational):

@@ -22,29 +22,29 @@ class Terms:
     Attributes:
         nll: The mean negative log likelihood an example.
         kl: The KL, a sum over weights.
-        weight: What the KL was multiplied with, besides 1 / n_train.
-        loss: Their combination, ``nll + weight * kl / n_train``.
+        kl_weight: What the KL was multiplied with, besides 1 / n_train.
+        loss: Their combination, ``nll + kl_weight * kl / n_train``.
     """
 
     nll: Tensor
     kl: Tensor
-    weight: float
+    kl_weight: float
     loss: Tensor
 
 
 class ELBO:
-    """The negative evidence lower bound an example, ``nll + weight * kl(model) / n_train``.
+    """The negative evidence lower bound an example, ``nll + kl_weight * kl(model) / n_train``.
 
     Args:
         model: A model converted by `vbdrop.convert_`.
         n_train: The number of training examples, over which the KL is spread.
-        weight: A factor on the KL: 1 is the bound itself, more makes the model sparser.
+        kl_weight: A factor on the KL: 1 is the bound itself, more makes the model sparser.
         warmup: How the KL comes in; set `epoch` at the start of every epoch.
         check_every: Every so many calls, `check` for NaN and infinity, and for rates that nobody trains; 0 for never.
 
     Attributes:
         epoch: The current epoch, from 0; fractions are welcome. Needed with ``warmup``.
-        weight: The factor on the KL; it may be changed on the way.
+        kl_weight: The factor on the KL; it may be changed on the way.
         terms: The parts of the last loss, detached.
 
     Example:
@@ -54,7 +54,7 @@ class ELBO:
         >>> elbo = vbdrop.ELBO(model, n_train=1000, warmup=vbdrop.Warmup(hold=1, ramp=2))
         >>> elbo.epoch = 2
         >>> loss = elbo(nn.functional.cross_entropy(model(torch.ones(3, 4)), torch.tensor([0, 1, 0])))
-        >>> elbo.terms.weight
+        >>> elbo.terms.kl_weight
         0.5
     """
 
@@ -63,7 +63,7 @@ class ELBO:
         model: nn.Module,
         *,
         n_train: int | None = None,
-        weight: float = 1.0,
+        kl_weight: float = 1.0,
         warmup: Warmup | None = None,
         check_every: int = 100,
     ) -> None:
@@ -86,17 +86,17 @@ class ELBO:
         self._epoch: float | None = None
         self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self._watch: RateWatch | None = None
-        self.weight = weight
+        self.kl_weight = kl_weight
 
     @property
-    def weight(self) -> float:
+    def kl_weight(self) -> float:
         """The factor on the KL, without the warm-up."""
-        return self._weight
+        return self._base_weight
 
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        self._weight = _at_least_zero("weight", weight)
-        self._kl_weight = self._kl_weight_now()
+    @kl_weight.setter
+    def kl_weight(self, kl_weight: float) -> None:
+        self._base_weight = _at_least_zero("kl_weight", kl_weight)
+        self._weight_now = self._current_weight()
 
     @property
     def epoch(self) -> float | None:
@@ -106,16 +106,16 @@ class ELBO:
     @epoch.setter
     def epoch(self, epoch: float | None) -> None:
         self._epoch = None if epoch is None else _at_least_zero("epoch", epoch)
-        self._kl_weight = self._kl_weight_now()
+        self._weight_now = self._current_weight()
 
-    def _kl_weight_now(self) -> Tensor | None:
+    def _current_weight(self) -> Tensor | None:
         """The KL's weight as a tensor, since a compiled step would be compiled again for each new Python number."""
         share = 1.0
         if self.warmup is not None:
             if self._epoch is None:
                 return None
             share = self.warmup(self._epoch)
-        return torch.tensor(self._weight * share, dtype=torch.float64, device="cpu")
+        return torch.tensor(self._base_weight * share, dtype=torch.float64, device="cpu")
 
     @property
     def terms(self) -> Terms:
@@ -132,16 +132,16 @@ class ELBO:
             nll: The negative log likelihood, averaged over the examples of the batch: one number.
 
         Returns:
-            ``nll + weight * kl / n_train``.
+            ``nll + kl_weight * kl / n_train``.
         """
         if not isinstance(nll, Tensor) or nll.numel() != 1 or not nll.is_floating_point():
             got = f"shape {tuple(nll.shape)}, {nll.dtype}" if isinstance(nll, Tensor) else repr(nll)
             raise ValueError(f"`nll` must be one floating-point number, the mean over the batch; got {got}.")
-        if self._kl_weight is None:
+        if self._weight_now is None:
             raise RuntimeError("`epoch` is not set: with a warmup, write `elbo.epoch = e` at the start of every epoch.")
         nll, divergence = nll.reshape(()), joined_kl(self.model)
-        loss = nll + divergence * (self._kl_weight / self.n_train).to(divergence.dtype)
-        self._parts = (nll.detach(), divergence.detach(), self._kl_weight, loss.detach())
+        loss = nll + divergence * (self._weight_now / self.n_train).to(divergence.dtype)
+        self._parts = (nll.detach(), divergence.detach(), self._weight_now, loss.detach())
         if not torch.compiler.is_compiling():
             self._count()
         return loss

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.analysis.layer_shapes import beside
-from vbdrop.compression import Plan, apply
+from vbdrop.compression import Plan, apply_plan_
 from vbdrop.compression.agreement import disagreement
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.planning.remaining_plan import relative
@@ -125,7 +125,7 @@ class Shrinking:
         self._apply_(shrunk.plan, shrunk, model, optimizer)
 
     def _apply_(self, step: Plan, shrunk: Shrunk, model: nn.Module, optimizer: Optimizer) -> None:
-        apply(step, model, optimizer)
+        apply_plan_(step, model, optimizer)
         for handle in self._handles:
             handle.remove()
         self._handles = _select_(model, shrunk)
@@ -151,7 +151,7 @@ class Shrinking:
             if step is None or not step.keep:
                 continue
             shrunk = Shrunk(replace(plan, add={}, merge={}), arriving)
-            small = apply(plan, copy.deepcopy(network))
+            small = apply_plan_(plan, copy.deepcopy(network))
             _select_(small, shrunk)
             if disagreement(network, small, (self.inputs,), {}) is None:
                 return step, shrunk

@@ -8,7 +8,7 @@ from tests.compression.rewriting.test_converted_layers import MODES, X, trained
 
 import vbdrop
 from vbdrop.analysis.graph import trace
-from vbdrop.compression import Plan, apply
+from vbdrop.compression import Plan, apply_plan_
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.planning.plan import WeightLayout
 from vbdrop.compression.planning.remaining_plan import relative
@@ -37,7 +37,7 @@ def test_two_plans_of_the_original_model_are_applied_one_after_the_other(modes):
     network = vbdrop.deterministic_(copy.deepcopy(model)).eval()
     traced = trace(network, (X,))
     first = make_plan(traced, network, rewritten=False).plan
-    apply(first, model)
+    apply_plan_(first, model)
     kill_more_(model)
     masked = copy.deepcopy(model)
     network = vbdrop.deterministic_(restore_(copy.deepcopy(original), first, model.state_dict())).eval()
@@ -45,10 +45,10 @@ def test_two_plans_of_the_original_model_are_applied_one_after_the_other(modes):
     step = relative(second, first)
     assert step is not None
     assert step.keep
-    apply(step, model)
+    apply_plan_(step, model)
     assert difference(masked, model, X) < 1e-10
     assert sum(p.numel() for p in model.parameters()) < sum(p.numel() for p in masked.parameters())
-    shapes = {name: list(tensor.shape) for name, tensor in apply(second, network).state_dict().items()}
+    shapes = {name: list(tensor.shape) for name, tensor in apply_plan_(second, network).state_dict().items()}
     assert {name: list(model.state_dict()[name].shape) for name in shapes} == shapes
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from vbdrop.analysis.graph import trace
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 
 
 @torch.no_grad()
@@ -32,7 +32,7 @@ def compressed_pair():
 def test_a_state_dict_becomes_that_of_the_small_model():
     model, (small, plan, _) = compressed_pair()
     before = copy.deepcopy(model.state_dict())
-    state = apply(plan, model.state_dict())
+    state = apply_plan_(plan, model.state_dict())
     assert state.keys() == small.state_dict().keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in small.state_dict().items())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
@@ -43,7 +43,7 @@ def test_a_plan_from_a_file_shapes_a_fresh_instance():
     mask_units_(model, 0.5)
     x = torch.randn(2, 1, 28, 28).double()
     small, plan, _ = removed(model, x)
-    fresh = apply(Plan.from_json(plan.to_json()), LeNet5().double()).eval()
+    fresh = apply_plan_(Plan.from_json(plan.to_json()), LeNet5().double()).eval()
     fresh.load_state_dict(small.state_dict())
     assert difference(small, fresh, x) == 0
 
@@ -53,7 +53,7 @@ def test_a_model_keeps_its_modules_and_parameters_as_objects():
     model = copy.deepcopy(model)
     objects = {name: id(parameter) for name, parameter in model.named_parameters()}
     model[0].weight.grad = torch.zeros_like(model[0].weight)
-    result = apply(plan, model)
+    result = apply_plan_(plan, model)
     assert result is model
     assert {name: id(p) for name, p in model.named_parameters() if name in objects} == objects
     assert model[0].weight.grad is None
@@ -64,12 +64,12 @@ def test_the_wrong_target_is_refused_before_anything_changes():
     _, (_, plan, _) = compressed_pair()
     other = nn.Sequential(nn.Conv2d(3, 7, 1))
     with pytest.raises(ValueError, match=r"'0.weight' must have the shape \[6, 3, 1, 1\] for this plan; got \[7, 3"):
-        apply(plan, other)
+        apply_plan_(plan, other)
     assert other[0].out_channels == len(other[0].weight) == 7
     with pytest.raises(ValueError, match=r"with a tensor '2.0.weight'; it has none"):
-        apply(plan, nn.Sequential(nn.Conv2d(3, 6, 1)))
+        apply_plan_(plan, nn.Sequential(nn.Conv2d(3, 6, 1)))
     with pytest.raises(TypeError, match=r"`target` must be a torch\.nn\.Module or a state dict; got int"):
-        apply(plan, 3)
+        apply_plan_(plan, 3)
 
 
 def test_a_plan_with_a_program_drops_and_adds_tensors_of_a_state_dict():
@@ -77,7 +77,7 @@ def test_a_plan_with_a_program_drops_and_adds_tensors_of_a_state_dict():
     with torch.no_grad():
         model.fc1.weight[:, :10] = 0
     small, plan, _ = removed(model, torch.randn(2, 20).double())
-    state = apply(plan, model.state_dict())
+    state = apply_plan_(plan, model.state_dict())
     assert state.keys() == small.state_dict().keys()
     assert torch.equal(state["fc1_inputs"], torch.arange(10, 20))
 
@@ -94,7 +94,7 @@ def test_a_module_in_two_places_is_cut_once():
     assert plan.keep["2.weight"] == plan.keep["4.weight"]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer.state[layer.weight]["momentum_buffer"] = torch.ones_like(layer.weight)
-    apply(plan, model, optimizer)
+    apply_plan_(plan, model, optimizer)
     assert optimizer.state[layer.weight]["momentum_buffer"].shape == layer.weight.shape == (3, 3, 3, 3)
 
 
@@ -108,7 +108,7 @@ def test_a_module_in_two_places_gets_one_new_bias():
     assert set(plan.add) == {"a.bias", "b.bias"}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     expected = model(torch.ones(2, 2).double())
-    apply(plan, model, optimizer)
+    apply_plan_(plan, model, optimizer)
     torch.testing.assert_close(model(torch.ones(2, 2).double()), expected)
     assert len(optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
 
@@ -118,7 +118,7 @@ def test_a_graph_that_is_still_alive_does_not_disturb_the_next_step(dtype):
     model, x = nn.Linear(4, 3).to(dtype), torch.randn(2, 4, dtype=dtype)
     kept = model(x).sum()
     plan = Plan(keep={"weight": {0: [0, 2]}, "bias": {0: [0, 2]}}, shapes={"weight": [3, 4], "bias": [3]})
-    apply(plan, model)
+    apply_plan_(plan, model)
     model(x).sum().backward()
     assert model.weight.dtype == dtype
     assert model.weight.grad.shape == (2, 4)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import vbdrop
-from vbdrop.compression import apply, compress
+from vbdrop.compression import apply_plan_, compress
 
 
 class Net(nn.Module):
@@ -46,8 +46,8 @@ def trained(*modes) -> nn.Module:
 
 MODES = {
     "weights": (vbdrop.Weights(),),
-    "units": (vbdrop.Units(outputs=lambda name, module: name in ("grouped", "fc1")),),
-    "both": (vbdrop.Weights(), vbdrop.Units(outputs=lambda name, module: name in ("conv1", "fc2"))),
+    "units": (vbdrop.Units(outputs=lambda module, name: name in ("grouped", "fc1")),),
+    "both": (vbdrop.Weights(), vbdrop.Units(outputs=lambda module, name: name in ("conv1", "fc2"))),
 }
 X = torch.randn(2, 1, 8, 8).double()
 
@@ -58,7 +58,7 @@ def test_a_bayesian_model_becomes_smaller_and_computes_the_same(modes):
     before = copy.deepcopy(model)
     small = compress(model, X, rewrite=False)
     assert difference(before, small.model, X) < 1e-10
-    shrunk = apply(small.plan, model)
+    shrunk = apply_plan_(small.plan, model)
     assert shrunk is model
     assert difference(before, shrunk, X) < 1e-10
     assert difference(small.model, vbdrop.deterministic_(copy.deepcopy(shrunk)), X) < 1e-10
@@ -82,7 +82,7 @@ def test_training_goes_on_with_the_state_of_the_optimizer(modes):
     step()
     small = compress(model, X, rewrite=False)
     moments = {name: optimizer.state[p]["exp_avg"].clone() for name, p in model.named_parameters()}
-    apply(small.plan, model, optimizer)
+    apply_plan_(small.plan, model, optimizer)
     kept = small.plan.keep["fc2.weight"][1]
     fc2 = optimizer.state[model.fc2.weight]
     assert torch.equal(fc2["exp_avg"], moments["fc2.weight"][:, kept])
@@ -100,7 +100,7 @@ def test_shared_rates_follow_their_units():
         with torch.no_grad():
             model.fc1.weight[:4] = 0
         before = copy.deepcopy(model)
-        apply(compress(model, X, rewrite=False).plan, model)
+        apply_plan_(compress(model, X, rewrite=False).plan, model)
         assert difference(before, model, X) < 1e-10
         expected = {"unit": (12,), "weight": (3, 12), "layer": ()}[per]
         assert tuple(model.fc2.log_alpha.shape) == expected
@@ -114,7 +114,7 @@ def test_a_plan_that_replaces_the_forward_is_not_for_training():
     small = compress(model, torch.randn(2, 6))
     assert small.plan.program is not None
     with pytest.raises(ValueError, match="rewrite=False"):
-        apply(small.plan, model)
+        apply_plan_(small.plan, model)
 
 
 def test_the_state_dict_of_a_bayesian_model_is_cut_where_nothing_is_merged():
@@ -122,14 +122,14 @@ def test_the_state_dict_of_a_bayesian_model_is_cut_where_nothing_is_merged():
     small = compress(model, X, rewrite=False)
     assert small.plan.merge
     with pytest.raises(ValueError, match="load it into the model"):
-        apply(small.plan, model.state_dict())
+        apply_plan_(small.plan, model.state_dict())
     linear = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
-    vbdrop.convert_(linear, vbdrop.Weights(), vbdrop.Units(outputs=lambda name, module: name == "2"))
+    vbdrop.convert_(linear, vbdrop.Weights(), vbdrop.Units(outputs=lambda module, name: name == "2"))
     with torch.no_grad():
         linear[0].log_sigma2[1] = 20
         linear[2].output_gate.weight[:] = torch.tensor([0.5, 2.0])
     plan = compress(linear, torch.randn(2, 6), rewrite=False).plan
-    state = apply(plan, linear.state_dict())
-    shrunk = apply(plan, copy.deepcopy(linear))
+    state = apply_plan_(plan, linear.state_dict())
+    shrunk = apply_plan_(plan, copy.deepcopy(linear))
     assert state.keys() == shrunk.state_dict().keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in shrunk.state_dict().items())

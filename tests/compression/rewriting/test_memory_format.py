@@ -5,7 +5,7 @@ from torch import nn
 
 import vbdrop
 from vbdrop.analysis.graph import trace
-from vbdrop.compression import apply, compress, load
+from vbdrop.compression import apply_plan_, compress, load
 from vbdrop.compression.rewriting.memory_format import prefers_channels_last
 from vbdrop.models import LeNet5 as FlatLeNet5
 
@@ -68,7 +68,7 @@ def test_a_small_model_is_pooled_in_channels_last_and_so_is_what_is_loaded(tmp_p
     small = compress(model, IMAGES)
     assert shapes(small.model)["conv2.weight"] == (50, 18, 5, 5)
     small.save(tmp_path / "net.safetensors")
-    for found in (small.model, load(tmp_path / "net.safetensors"), apply(small.plan, masked(FlatLeNet5()))):
+    for found in (small.model, load(tmp_path / "net.safetensors"), apply_plan_(small.plan, masked(FlatLeNet5()))):
         assert in_channels_last(found.conv2.weight)
         assert in_channels_last(found.conv2(found.conv1(IMAGES)))
         assert difference(model, found, IMAGES) < 1e-5
@@ -104,6 +104,6 @@ def test_a_model_in_training_stays_as_it_is():
     plan = compress(model, IMAGES).plan
     assert plan.channels_last
     assert plan.program is None
-    apply(plan, model)
+    apply_plan_(plan, model)
     assert model.conv2.weight.shape == (50, 16, 5, 5)
     assert model.conv2.weight.is_contiguous()

@@ -7,7 +7,7 @@ from tests.compression.rewriting.test_converted_layers import MODES, X, trained
 from torch import nn
 
 import vbdrop
-from vbdrop.compression import Plan, apply, compress
+from vbdrop.compression import Plan, apply_plan_, compress
 from vbdrop.compression.planning.plan import ForwardProgram
 from vbdrop.compression.rewriting.restore import restore_
 
@@ -22,7 +22,7 @@ def test_a_small_bayesian_model_comes_back_to_its_shape_with_what_went_dead(mode
     original = copy.deepcopy(model)
     plan = compress(model, X, rewrite=False).plan
     assert all(name in plan.shapes for name in plan.add)
-    small = apply(plan, model)
+    small = apply_plan_(plan, model)
     whole = restore_(original, plan, small.state_dict())
     assert difference(small, whole, X) < 1e-10
     assert whole.fc2.weight.shape == (3, 16)

@@ -9,7 +9,7 @@ from torch import fx, nn
 
 from vbdrop.analysis.graph import trace
 from vbdrop.compression.make_plan import make_plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 
 
 class Structured(nn.Module):
@@ -33,7 +33,7 @@ def test_structures_and_names_of_inputs_and_outputs_stay():
     tensors = [torch.randn(3, 40).double() for _ in range(3)]
     args, kwargs = ({"a": tensors[0], "b": [tensors[1], tensors[2]]},), {"extra": torch.randn(3, 1).double()}
     draft = make_plan(trace(model, args, kwargs), model)
-    small = apply(draft.program, copy.deepcopy(model))
+    small = apply_plan_(draft.program, copy.deepcopy(model))
     assert isinstance(small, fx.GraphModule)
     assert small.first.in_features == 20
     found, expected = small(*args, **kwargs), model(*args, **kwargs)

@@ -23,7 +23,7 @@ from vbdrop.compression.files.plan_codec import lengthen, shorten
 from vbdrop.compression.files.rice_code import Positions, decode_positions, encode_positions
 from vbdrop.compression.files.sparse_tensors import from_stored, to_stored
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.files import write_atomically
 from vbdrop.models import CLASSES
 
@@ -135,7 +135,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     plan = lengthen(header["plan"], _lists(header, tensors), tensors)
     try:
         check_names(plan, fresh)
-        small = apply(plan, fresh)
+        small = apply_plan_(plan, fresh)
         check_numbers(small)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"the file does not fit the model {header['class']}: {error}") from error

@@ -18,11 +18,11 @@ from vbdrop.layers import NoisyLayer
 
 
 @overload
-def apply(plan: Plan, target: nn.Module, optimizer: Optimizer | None = None) -> nn.Module: ...
+def apply_plan_(plan: Plan, target: nn.Module, optimizer: Optimizer | None = None) -> nn.Module: ...
 @overload
-def apply(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None) -> dict[str, Tensor]: ...
+def apply_plan_(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None) -> dict[str, Tensor]: ...
 @torch.no_grad()
-def apply(
+def apply_plan_(
     plan: Plan, target: nn.Module | Mapping[str, Tensor], optimizer: Optimizer | None = None
 ) -> nn.Module | dict[str, Tensor]:
     """Remove from a model, or from its state dict, what a plan says.
@@ -50,7 +50,7 @@ def apply(
         ...     attributes={"0": {"out_features": 2}, "2": {"in_features": 2}},
         ...     shapes={"0.weight": [3, 4], "0.bias": [3], "2.weight": [2, 3]},
         ... )
-        >>> apply(plan, model)
+        >>> apply_plan_(plan, model)
         Sequential(
           (0): Linear(in_features=4, out_features=2, bias=True)
           (1): ReLU()

@@ -71,11 +71,11 @@ def unit_gates(mode: Units, model: nn.Module) -> Units:
     Example:
         >>> from vbdrop.models import LeNet5
         >>> model = LeNet5()
-        >>> unit_gates(Units(), model).outputs("conv2", model.conv2)
+        >>> unit_gates(Units(), model).outputs(model.conv2, "conv2")
         True
     """
     last = last_convolution(model)
-    return replace(mode, outputs=lambda _, module: module is last)
+    return replace(mode, outputs=lambda module, _: module is last)
 
 
 def put_gates_(model: nn.Module, make: Callable[[int, int, bool], nn.Module]) -> None:

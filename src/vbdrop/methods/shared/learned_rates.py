@@ -26,6 +26,6 @@ def convert_rates_(model: nn.Module, *, per: Per, prior: str, rate: float, input
         [0.2, 0.5]
     """
     (_, first), *others = weight_layers(model)
-    convert_(model, Rates(per, prior, input_rate, lambda _, module: module is first))
+    convert_(model, Rates(per, prior, input_rate, lambda module, _: module is first))
     if others:
-        convert_(model, Rates(per, prior, rate, lambda _, module: module is not first))
+        convert_(model, Rates(per, prior, rate, lambda module, _: module is not first))

@@ -49,7 +49,7 @@ def variational_loss(
     elbo = ELBO(
         model,
         n_train=step.n_train,
-        weight=weight,
+        kl_weight=weight,
         warmup=Warmup(hold * step.epochs, ramp * step.epochs),
         check_every=0,
     )
