@@ -16,7 +16,7 @@ from vbdrop.exporting.c_program import (
 PLACES = Places(("input",), "scratch + 8", "scratch + 64")
 
 
-def linear(weight: np.ndarray) -> Linear:
+def linear(weight: np.ndarray) -> LinearOperation:
     return LinearOperation(
         "fc", Buffer(0, weight.shape[1]), Buffer(1, len(weight)), weight, np.zeros(len(weight)), rows=1
     )
