@@ -9,7 +9,7 @@ PY    := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test format demo bench docs clean
+.PHONY: help install check test stress format demo bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ check: $(READY) ## lint, formatting and types, without the tests
 test: check ## everything a change must pass: check, all tests, all examples in docstrings and docs
 	@echo "==> pytest"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+stress: $(READY) ## the full counts of everything random, of which `make test` runs a seeded sample
+	@VBDROP_STRESS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)
 
 format: $(READY) ## put the code into the house format and fix what lint can fix
 	@$(PY) -m ruff check --fix
