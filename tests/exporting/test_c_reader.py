@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.exporting.c_program import Gather, Linear
+from vbdrop.exporting.c_program import Gather, LinearOperation
 from vbdrop.exporting.c_reader import read_program
 from vbdrop.exporting.errors import ExportError
 
@@ -51,7 +51,7 @@ def test_views_dropout_and_casts_need_no_operation():
         nn.Flatten(), nn.Dropout(), nn.Identity(), nn.Unflatten(1, (4, 3)), nn.Flatten(), nn.Linear(12, 2)
     )
     (linear,) = read_program(model.eval(), torch.zeros(5, 3, 4)).operations
-    assert isinstance(linear, Linear)
+    assert isinstance(linear, LinearOperation)
 
 
 def test_constants_are_computed_here():

@@ -15,7 +15,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "Units",
     "Warmup",
     "Weights",
-    "apply",
+    "apply_plan_",
     "compress",
     "convert_",
     "deterministic_",

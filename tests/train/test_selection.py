@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vbdrop.compression import Plan
-from vbdrop.compression.planning.plan import Layout
+from vbdrop.compression.planning.plan import WeightLayout
 from vbdrop.train.selection import inputs_read, select_inputs_, with_selections
 
 
@@ -33,9 +33,9 @@ def test_an_input_is_read_if_a_kept_output_has_a_weight_for_it():
     kernel = torch.zeros(3, 4, 2, 2)
     kernel[1, 2, 0, 1] = -1
     assert inputs_read(Plan(shapes={"weight": [3, 4, 2, 2]}), "weight", kernel) == [2]
-    grouped = Plan(shapes={"weight": [4, 2, 3]}, layouts={"weight": Layout(groups=2)})
+    grouped = Plan(shapes={"weight": [4, 2, 3]}, layouts={"weight": WeightLayout(groups=2)})
     assert inputs_read(grouped, "weight", torch.zeros(4, 2, 3)) == [0, 1, 2, 3]
-    transposed = Plan(shapes={"weight": [4, 2, 3]}, layouts={"weight": Layout(transposed=True)})
+    transposed = Plan(shapes={"weight": [4, 2, 3]}, layouts={"weight": WeightLayout(transposed=True)})
     assert inputs_read(transposed, "weight", torch.zeros(4, 2, 3)) == [0, 1, 2, 3]
 
 
