@@ -10,7 +10,6 @@ With ``--output`` every finished case is written, and a run that was ended goes 
 
 import argparse
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ import torch
 from benchmarks.cases import run
 from benchmarks.networks import NETWORKS
 from benchmarks.variants import VARIANTS
+from vbdrop.cache import cache_dir
 
 BATCHES = (32, 128, 512)
 THREADS = (1, 2)
@@ -46,11 +46,6 @@ def install(requirements: Iterable[str], cache: Path) -> Path:
     return folder
 
 
-def default_cache() -> Path:
-    """Where the packages are kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vbdrop" / "benchmarks"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--network", choices=NETWORKS, action="append", help="one of them; all if left out")
@@ -60,7 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="one batch, one thread, few rounds")
     parser.add_argument("--output", type=Path, help="a JSON file for the figures; what it has is not measured again")
-    parser.add_argument("--cache", type=Path, default=default_cache(), help="where the packages are kept")
+    parser.add_argument("--cache", type=Path, default=cache_dir("benchmarks"), help="where the packages are kept")
     args = parser.parse_args()
     variants = ["plain", *(name for name in args.variant or VARIANTS if name != "plain")]
     packages = install({VARIANTS[name].requirement for name in variants} - {""}, args.cache)

@@ -1,20 +1,19 @@
 """What every test can rely on."""
 
 import os
-import shutil
 
 import pytest
 
 from vbdrop.experiments import record_of
+from vbdrop.kernels import find_compiler
 from vbdrop.train.files import write_json
 
 
 @pytest.fixture(scope="session")
 def compiler() -> str:
     """The C compiler; where there is none, its tests are skipped, or fail if CI=true asks for all of them."""
-    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        if name and (found := shutil.which(name)):
-            return found
+    if found := find_compiler():
+        return found
     reason = "NOT TESTED: there is no C compiler here (none of $CC, cc, gcc, clang); install gcc"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)

@@ -2,16 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from vbdrop.data import DATASETS, DataError, cache_dir
+from vbdrop.data import DATASETS, DataError
 from vbdrop.data.folders import SYSTEM, find, search_path
-
-
-def test_the_cache_follows_the_xdg_variable(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_dir() == tmp_path / "vbdrop"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_dir() == tmp_path / "home" / ".cache" / "vbdrop"
 
 
 def test_the_order_of_looking(monkeypatch, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.functional import Convolution, MatrixProduct, Product, native
+from vbdrop.kernels import build, load
 
 
 class Arguments(NamedTuple):
@@ -93,7 +94,7 @@ def wide_registers(compiler, monkeypatch):
 
     @contextmanager
     def wide():
-        kernels = native.load(native.build(compiler, "-DWIDTH=16"))
+        kernels = load(build(compiler, "-DWIDTH=16"))
         native.room.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(native, "library", lambda: kernels)

@@ -13,9 +13,11 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src/vbdrop"
 
 ROOMS = (  # each may import itself and those before it
+    "cache",
     "files",
     "sheets",
     "priors",
+    "kernels",
     "functional",
     "layers",
     "objective",

@@ -1,10 +1,15 @@
 """Checkpoints: whole, checked, and never the wrong one."""
 
+import dataclasses
+import hashlib
+import io
+import warnings
+
 import pytest
 import torch
 
 from vbdrop.train import RecordError
-from vbdrop.train.checkpoint import FILE, Checkpoint, load, remove, save
+from vbdrop.train.checkpoint import FILE, Checkpoint, load, remove, save, warn_if_other_arithmetic
 
 
 @pytest.fixture
@@ -56,3 +61,31 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     save(tmp_path, Checkpoint("abc", 1, {"weight": Evil()}, {}, torch.get_rng_state(), 0))
     with pytest.raises(RecordError, match="is damaged"):
         load(tmp_path, "abc")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ("0123456789ab", "none", "with the compiled kernels 0123456789ab up to epoch 7 and goes on without"),
+        ("none", "0123456789ab", "without compiled kernels up to epoch 7 and goes on with the compiled kernels 01234"),
+        ("0123456789ab", "ba9876543210", "kernels 0123456789ab up to epoch 7 and goes on with the compiled kernels ba"),
+    ],
+)
+def test_a_run_that_goes_on_with_another_arithmetic_says_so(checkpoint, tmp_path, then, now, said):
+    save(tmp_path, dataclasses.replace(checkpoint, kernels=then))
+    loaded = load(tmp_path, "abc")
+    with pytest.warns(UserWarning, match=said):
+        warn_if_other_arithmetic(loaded, now)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_if_other_arithmetic(loaded, then)
+
+
+def test_a_checkpoint_of_an_earlier_version_still_loads(checkpoint, tmp_path):
+    fields = {name: value for name, value in vars(checkpoint).items() if name != "kernels"}
+    buffer = io.BytesIO()
+    torch.save(fields, buffer)
+    (tmp_path / FILE).write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    loaded = load(tmp_path, "abc")
+    assert loaded.epoch == 7
+    warn_if_other_arithmetic(loaded, "none")

@@ -224,6 +224,18 @@ def test_a_checkpoint_of_another_run_is_refused(noisy, network, examples, tmp_pa
     assert len(read_metrics(tmp_path / METRICS_FILE)) == 2
 
 
+def test_a_run_that_was_begun_with_kernels_and_goes_on_without_says_so(noisy, network, examples, tmp_path, monkeypatch):
+    monkeypatch.setattr("vbdrop.train.loop.in_use", lambda: "0123456789ab")
+    with pytest.raises(StoppedError):
+        fit(
+            noisy, network(), examples, examples, BUDGET, folder=tmp_path,
+            checkpoint_seconds=0, report=interrupt_after(12),
+        )  # fmt: skip
+    monkeypatch.setattr("vbdrop.train.loop.in_use", lambda: "none")
+    with pytest.warns(UserWarning, match=r"kernels 0123456789ab up to epoch 2 and goes on without compiled kernels"):
+        fit(noisy, network(), examples, examples, BUDGET, folder=tmp_path)
+
+
 def test_metrics_that_lost_lines_are_an_error(noisy, network, examples, tmp_path):
     with pytest.raises(StoppedError):
         fit(

@@ -18,6 +18,7 @@ VERBS = {
     "methods": "List the methods and their papers.",
     "data": "List the data sets, or fetch one.",
     "bench": "Measure a training step of each method here.",
+    "info": "Print what a bug report needs.",
 }
 """Verb -> what it does, in a line. Each is the Typer application ``app`` in the file of its name."""
 

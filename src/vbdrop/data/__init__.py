@@ -3,7 +3,6 @@
 from vbdrop.data.dataset import Dataset
 from vbdrop.data.digits import Digits, digits
 from vbdrop.data.errors import DataError
-from vbdrop.data.folders import cache_dir
 from vbdrop.data.normalisation import NORMALISATIONS, normalise
 from vbdrop.data.sources import get, load
 from vbdrop.data.splits import hold_out
@@ -17,7 +16,6 @@ __all__ = [
     "Dataset",
     "Digits",
     "Status",
-    "cache_dir",
     "digits",
     "get",
     "hold_out",

@@ -4,22 +4,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from vbdrop.cache import cache_dir
 from vbdrop.data.errors import DataError
 from vbdrop.data.spec import FileLayout, Spec
 
 SYSTEM = Path("/usr/share/datasets")
 """Where Debian's ``dataset-*`` packages put their files."""
-
-
-def cache_dir() -> Path:
-    """Return the folder that fetched data sets go to: ``$XDG_CACHE_HOME/vbdrop``, or ``~/.cache/vbdrop``.
-
-    Example:
-        >>> cache_dir().name
-        'vbdrop'
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vbdrop"
 
 
 def search_path(data_dir: Path | None = None) -> list[Path]:

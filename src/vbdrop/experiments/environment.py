@@ -1,6 +1,5 @@
 """Where a run was made: versions, machine and times. Nothing in it identifies the run."""
 
-import hashlib
 import os
 import platform
 from datetime import datetime, timezone
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vbdrop.functional import native
+from vbdrop.kernels import in_use
 
 PACKAGES = ("vbdrop", "torch", "numpy")
 
@@ -22,9 +21,9 @@ def environment() -> dict[str, Any]:
         >>> sorted(environment())
         ['machine', 'threads', 'versions']
     """
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: installed_version(name) for name in PACKAGES}
     return {
-        "versions": {"python": platform.python_version(), **packages, "kernels": kernels()},
+        "versions": {"python": platform.python_version(), **packages, "kernels": in_use()},
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "processor": processor(),
@@ -32,19 +31,6 @@ def environment() -> dict[str, Any]:
         },
         "threads": torch.get_num_threads(),
     }
-
-
-def kernels() -> str:
-    """Return which compiled kernels are in use, by a digest of their source; ``"none"`` where PyTorch does it all.
-
-    Example:
-        >>> kernels() == "none" or len(kernels()) == 12
-        True
-    """
-    if native.library() is None:
-        return "none"
-    sources = b"".join(source.read_bytes() for source in (*native.SOURCES, *native.HEADERS))
-    return hashlib.sha256(sources).hexdigest()[:12]
 
 
 def now() -> str:
@@ -73,7 +59,13 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Return the version of a package, or that it is not installed.
+
+    Example:
+        >>> installed_version("no-such-package")
+        'not installed'
+    """
     try:
         return version(package)
     except PackageNotFoundError:

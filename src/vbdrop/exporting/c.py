@@ -7,12 +7,13 @@ from torch import nn
 
 from vbdrop.exporting.agreement import Inputs, Runtime
 from vbdrop.exporting.c_calls import Fragment, Places, write_operation
-from vbdrop.exporting.c_compiler import STRICT, compile_network, find_compiler, header_of, identifier
+from vbdrop.exporting.c_compiler import STRICT, compile_network, header_of, identifier
 from vbdrop.exporting.c_kernels import kernel_sources
 from vbdrop.exporting.c_memory import BufferLayout, place
 from vbdrop.exporting.c_program import CProgram
 from vbdrop.exporting.c_reader import read_program
 from vbdrop.exporting.errors import ExportError
+from vbdrop.kernels import find_compiler
 
 
 def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:

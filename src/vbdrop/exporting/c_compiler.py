@@ -1,9 +1,7 @@
 """Written C, compiled and called: for the check of an export and for its timing."""
 
 import ctypes
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,20 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vbdrop.exporting.errors import ExportError
+from vbdrop.kernels import find_compiler
 
 # Every warning is an error: what is written must pass in a strict build.
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O2")
 # As a user would build it for this machine; strict C99 alone would keep products and sums apart.
 FAST = ("-std=c99", "-O3", "-march=native", "-ffp-contract=fast")
-
-
-def find_compiler() -> str | None:
-    """The C compiler: that of the environment variable CC, or the first of cc, gcc and clang on the PATH."""
-    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    return None
 
 
 class CompiledNetwork:

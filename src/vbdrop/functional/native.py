@@ -5,123 +5,18 @@ Each takes float32 tensors on the CPU. What they compute is what the PyTorch cod
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-SOURCES = sorted((Path(__file__).parent / "kernels").glob("*.c"))
-HEADERS = sorted((Path(__file__).parent / "kernels").glob("*.h"))
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-std=c99",
-    "-fPIC",
-    "-shared",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-)
-POINTER, SIZE, FLOAT, COUNT, SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int, ctypes.c_uint64
-SIGNATURES: dict[str, tuple[list[type], type | None]] = {
-    "vbdrop_sample": ([POINTER, POINTER, POINTER, FLOAT, COUNT, SEED, SIZE, COUNT], None),
-    "vbdrop_posterior": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
-    "vbdrop_posterior_backward": ([POINTER, POINTER, FLOAT, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
-    "vbdrop_masked_mean": ([POINTER, POINTER, FLOAT, POINTER, SIZE, COUNT], None),
-    "vbdrop_has_products": ([], COUNT),
-    "vbdrop_noisy_linear_room": ([*[SIZE] * 3, COUNT], SIZE),
-    "vbdrop_noisy_linear": (
-        [*[POINTER] * 5, FLOAT, FLOAT, COUNT, SEED, *[POINTER] * 3, *[SIZE] * 3, COUNT],
-        ctypes.c_double,
-    ),
-    "vbdrop_noisy_linear_backward_room": ([*[SIZE] * 3, COUNT, COUNT], SIZE),
-    "vbdrop_noisy_linear_backward": ([*[POINTER] * 6, FLOAT, FLOAT, *[POINTER] * 5, *[SIZE] * 3, COUNT], None),
-    "vbdrop_gate": (
-        [*[POINTER] * 3, FLOAT, *[POINTER] * 3, COUNT, SEED, POINTER, *[SIZE] * 3, COUNT],
-        ctypes.c_double,
-    ),
-    "vbdrop_gate_backward": ([*[POINTER] * 6, FLOAT, *[POINTER] * 3, *[SIZE] * 3, COUNT], None),
-    "vbdrop_gated_linear_room": ([*[SIZE] * 3, COUNT], SIZE),
-    "vbdrop_gated_linear": (
-        [*[POINTER] * 5, FLOAT, *[POINTER] * 3, COUNT, SEED, *[POINTER] * 2, *[SIZE] * 3, COUNT],
-        ctypes.c_double,
-    ),
-    "vbdrop_gated_linear_backward_room": ([*[SIZE] * 3, COUNT], SIZE),
-    "vbdrop_gated_linear_backward": ([*[POINTER] * 7, FLOAT, *[POINTER] * 6, *[SIZE] * 3, COUNT], None),
-    "vbdrop_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
-    "vbdrop_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
-    "vbdrop_log_uniform_kl": ([POINTER, POINTER, SIZE, COUNT], ctypes.c_double),
-    "vbdrop_log_uniform_kl_backward": ([POINTER, POINTER, FLOAT, POINTER, POINTER, SIZE, COUNT], None),
-}
+from vbdrop.kernels import library
+
 PARALLEL_FROM = 32_768
 """Tensors with fewer elements are done by one thread."""
 STEPS_OF_AN_ELEMENT = 64
 """So many steps of a product take about as long as the work on one element of a tensor."""
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "vbdrop" / "kernels"
-
-
-def _processor() -> str:
-    """What tells one kind of processor from another: code for one may not run on the other."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine() + platform.processor()
-    return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
-
-
-def _openmp() -> list[str]:
-    """Flags for OpenMP with the runtime that torch itself has loaded, so that there is one pool of threads; or none."""
-    runtimes = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
-    runtimes += sorted(Path(torch.__file__).parent.parent.glob("torch.libs/libgomp*.so*"))
-    return ["-fopenmp", str(runtimes[0])] if runtimes else ["-fopenmp-simd"]
-
-
-def build(compiler: str, *extra: str) -> Path:
-    """The shared library for this source, compiler, processor and extra flags; compiled if it is not there yet."""
-    flags = [*FLAGS, *extra, *_openmp()]
-    what = "\0".join([*(file.read_text() for file in (*SOURCES, *HEADERS)), compiler, *flags, _processor()])
-    target = _cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            fresh = Path(folder) / target.name
-            command = [compiler, *map(str, SOURCES), "-o", str(fresh), *flags, "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
-            fresh.replace(target)
-    return target
-
-
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None if they are switched off or cannot be built here."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if os.environ.get("VBDROP_NATIVE") == "0" or compiler is None:
-        return None
-    try:
-        return load(build(compiler))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home directory
-        return None
-
-
-def load(path: Path) -> ctypes.CDLL:
-    """The kernels of a shared library, with the types of their arguments."""
-    kernels = ctypes.CDLL(str(path))
-    for name, (arguments, result) in SIGNATURES.items():
-        function = getattr(kernels, name)
-        function.argtypes, function.restype = arguments, result
-    return kernels
 
 
 def usable(*tensors: Tensor) -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class Checkpoint:
         rng: The state of torch's generator, from which all noise is drawn.
         metrics_bytes: The length of the metrics file at this moment.
         shrunk: What has been taken out of the model, for a run that shrinks.
+        kernels: The compiled kernels that were in use, as `vbdrop.kernels.in_use` gives them; None in a file that does
+            not say.
     """
 
     run: str
@@ -38,6 +41,7 @@ class Checkpoint:
     rng: Tensor
     metrics_bytes: int
     shrunk: dict[str, Any] | None = None
+    kernels: str | None = None
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -83,6 +87,29 @@ def load(folder: Path, run: str) -> Checkpoint | None:
     if checkpoint.run != run:
         raise RecordError(f"{path} is of another run ({checkpoint.run}); expected {run}")
     return checkpoint
+
+
+def warn_if_other_arithmetic(checkpoint: Checkpoint, in_use: str) -> None:
+    """Say so if a run goes on with other compiled kernels than it was begun with, or without them.
+
+    Args:
+        checkpoint: Where the run goes on from.
+        in_use: The kernels of this process.
+
+    Example:
+        >>> warn_if_other_arithmetic(Checkpoint("abc", 3, {}, {}, torch.get_rng_state(), 0, kernels="none"), "none")
+    """
+    if checkpoint.kernels is None or checkpoint.kernels == in_use:
+        return
+    before, now = (
+        "without compiled kernels" if k == "none" else f"with the compiled kernels {k}"
+        for k in (checkpoint.kernels, in_use)
+    )
+    warnings.warn(
+        f"this run was trained {before} up to epoch {checkpoint.epoch} and goes on {now}: it will not end with the "
+        "bits of a run that was never stopped. `vbdrop info` says why the kernels are not in use, if they are not.",
+        stacklevel=2,
+    )
 
 
 def remove(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from vbdrop.kernels import in_use
 from vbdrop.objective import kl, noisy_tensors
 from vbdrop.train import checkpoint
 from vbdrop.train.budget import Budget
@@ -240,6 +241,7 @@ class _Run:
         state = checkpoint.load(folder, self.identity)
         if state is None:
             return stack.enter_context(MetricsLog(folder / METRICS_FILE))
+        checkpoint.warn_if_other_arithmetic(state, in_use())
         if self.shrinking is not None and state.shrunk is not None:
             self.shrinking.load_(state.shrunk, self.model, self.optimizer)
         self.model.load_state_dict(state.model)
@@ -252,5 +254,5 @@ class _Run:
         model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
         size, rng = log.saved_bytes(), torch.get_rng_state()
         shrunk = None if self.shrinking is None else self.shrinking.shrunk.as_data()
-        state = checkpoint.Checkpoint(self.identity, self.epochs_done, model, optimizer, rng, size, shrunk)
+        state = checkpoint.Checkpoint(self.identity, self.epochs_done, model, optimizer, rng, size, shrunk, in_use())
         checkpoint.save(folder, state)

@@ -1,0 +1,77 @@
+"""The kernels that this process uses: found or built at the first use, and logged once."""
+
+import ctypes
+import logging
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from vbdrop.kernels.building import BuildError, build, source_digest
+from vbdrop.kernels.compiler import SEARCHED, find_compiler
+from vbdrop.kernels.signatures import load
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels, or the reason why the formulas in PyTorch are used instead.
+
+    Attributes:
+        library: The loaded library; None if it is not in use.
+        path: Its file; None if there is none.
+        reason: Why it is not in use; empty if it is.
+    """
+
+    library: ctypes.CDLL | None
+    path: Path | None
+    reason: str = ""
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Kernels:
+    """Find the kernels, or build them, the first time that it is called.
+
+    Example:
+        >>> found = kernels()
+        >>> (found.library is None) == bool(found.reason)
+        True
+    """
+    found = _found()
+    if found.library is not None:
+        log.info("the compiled kernels are in use: %s", found.path)
+    else:
+        log.info("the compiled kernels are not in use: %s", found.reason)
+    return found
+
+
+def _found() -> Kernels:
+    if os.environ.get("VBDROP_NATIVE") == "0":
+        return Kernels(None, None, "VBDROP_NATIVE=0 switches them off")
+    compiler = find_compiler()
+    if compiler is None:
+        return Kernels(None, None, f"there is no C compiler (none of $CC, {', '.join(SEARCHED)})")
+    path = None
+    try:
+        path = build(compiler)
+        return Kernels(load(path), path)
+    except (BuildError, OSError, AttributeError) as error:
+        log.warning("the compiled kernels cannot be used, and training is slower without them: %s", error)
+        return Kernels(None, path, str(error))
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """The loaded kernels, or None if they are switched off or cannot be built here."""
+    return kernels().library
+
+
+def in_use() -> str:
+    """Which compiled kernels are in use, by a digest of their source; ``"none"`` where PyTorch does it all.
+
+    Example:
+        >>> in_use() == "none" or len(in_use()) == 12
+        True
+    """
+    return "none" if library() is None else source_digest()

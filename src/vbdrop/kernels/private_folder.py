@@ -1,0 +1,88 @@
+"""A folder for code that is going to be run: nobody but the user may be able to put a file there."""
+
+import atexit
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from vbdrop.cache import cache_dir
+
+log = logging.getLogger(__name__)
+
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+ROOT = (0, 65534)
+"""The numbers of root; within a container of an ordinary user, the root outside is seen as the second."""
+
+
+def private_folder() -> Path:
+    """A folder that only this user can write to: the cache, else one in the system's temporary folder.
+
+    Why a folder is passed over is logged as a warning. The last resort is a new folder for this
+    process alone, removed when it ends.
+
+    Raises:
+        OSError: None can be made.
+    """
+    for find in (_in_the_cache, _in_the_temporary_folder):
+        try:
+            folder = find()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+            log.warning("the compiled kernels cannot be kept: %s", error)
+            continue
+        reason = why_not_private(folder)
+        if reason is None:
+            return folder
+        log.warning("the compiled kernels are not kept in %s: %s", folder, reason)
+    folder = Path(tempfile.mkdtemp(prefix="vbdrop-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _in_the_cache() -> Path:
+    return cache_dir("kernels")
+
+
+def _in_the_temporary_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"vbdrop-kernels-{user()}"
+
+
+def user() -> int:
+    """The number of the user; -1 on a system that has none."""
+    return os.getuid() if hasattr(os, "getuid") else -1
+
+
+def why_not_private(path: Path) -> str | None:
+    """Why others could change a file or folder; None if they cannot.
+
+    It has to belong to this user, and nobody else may write to it. Each folder above it has to belong to this user or
+    to root, and may be writable for everybody only with the sticky bit, as ``/tmp`` is.
+
+    Raises:
+        OSError: It cannot be looked at.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> why_not_private(folder)
+        >>> folder.chmod(0o777)
+        >>> why_not_private(folder)
+        'others may write to it (mode 777); chmod go-w makes it private'
+    """
+    if user() == -1:
+        return None
+    real = path.resolve(strict=True)
+    found = real.stat()
+    if found.st_uid != user():
+        return f"it belongs to another user (number {found.st_uid}; this is {user()})"
+    if found.st_mode & OTHERS_MAY_WRITE:
+        return f"others may write to it (mode {stat.S_IMODE(found.st_mode):o}); chmod go-w makes it private"
+    for above in real.parents:
+        found = above.stat()
+        if found.st_uid not in (user(), *ROOT):
+            return f"{above} belongs to another user (number {found.st_uid}; this is {user()})"
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return f"everybody may write to {above} (mode {stat.S_IMODE(found.st_mode):o})"
+    return None
