@@ -25,7 +25,6 @@ def rows(out):
     return {line[:24].strip(): line[24:] for line in table.splitlines() if line.strip()}
 
 
-@pytest.mark.trained
 def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path, compiler, monkeypatch):
     result = vbdrop("demo", "--epochs", 2, "--records", tmp_path)
     assert result.code == 0, result.err
@@ -59,7 +58,6 @@ def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path
     assert "there is no C compiler on the PATH" in rows(again.out)["one digit, C"]
 
 
-@pytest.mark.trained
 def test_whole_neurons(vbdrop, tmp_path):
     result = vbdrop("demo", "--units", "--epochs", 1, "--records", tmp_path)
     assert result.code == 0

@@ -10,7 +10,6 @@ from torch import nn
 from vbdrop.compression import sweep
 from vbdrop.methods import METHODS
 from vbdrop.methods.shared.losses import cross_entropy
-from vbdrop.methods.shared.refining import NO_VARIANCE
 from vbdrop.objective import noisy_tensors
 from vbdrop.train import Budget, fit
 from vbdrop.train.method import Batch, Step
@@ -36,21 +35,26 @@ def variances(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: entry.rate.detach().clone() for name, entry in noisy_tensors(model)}
 
 
+def removed(model: nn.Module) -> dict[str, torch.Tensor | None]:
+    return {name: entry.removed for name, entry in noisy_tensors(model)}
+
+
 @pytest.mark.trained
 @staged
 def test_the_dead_stay_dead_and_the_survivors_learn_with_their_noise(task, name):
     seen = []
     method = made(name, refine=0.4)
-    model = task.fit(method, epochs=8, watch=lambda model, step: seen.append((means(model), variances(model))))
+    watch = lambda model, step: seen.append((means(model), variances(model), removed(model)))  # noqa: E731
+    model = task.fit(method, epochs=8, watch=watch)
     first = round(0.6 * len(seen)) - 1
-    start_means, start_variances = seen[first]
-    dead = {name: log_sigma2 == NO_VARIANCE for name, log_sigma2 in start_variances.items()}
+    start_means, start_variances, dead = seen[first]
     above(50, sum(int(mask.sum()) for mask in dead.values()), mean=1e9, sd=0.0)
-    assert all((log_sigma2 > NO_VARIANCE).all() for log_sigma2 in seen[first - 1][1].values())
-    for later_means, later_variances in seen[first:]:
+    assert set(seen[first - 1][2].values()) == {None}
+    for _, later_variances, later_removed in seen[first:]:
         for key, mask in dead.items():
-            assert (later_means[key][mask] == 0).all()
+            assert torch.equal(later_removed[key], mask)
             assert torch.equal(later_variances[key], start_variances[key])
+    assert all(bool(entry.dead()[dead[key]].all()) for key, entry in noisy_tensors(model))
     moved = min((seen[-1][0][key] != start_means[key])[~mask].float().mean().item() for key, mask in dead.items())
     above(0.9, moved, mean=1e9, sd=0.0)
     plain = method.finish(copy.deepcopy(model))
