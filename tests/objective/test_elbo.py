@@ -307,6 +307,48 @@ class TestRatesThatNobodyTrains:
                 elbo(F.cross_entropy(model(x), y))
 
 
+class TestTrainingThatGoesWrong:
+    def test_a_warmup_whose_epoch_was_set_once_and_never_moved(self):
+        model = converted()
+        elbo = ELBO(model, n_train=8000, warmup=Warmup(hold=2, ramp=4))
+        elbo.epoch = 0
+        nll = torch.tensor(1.0)
+        for _ in range(999):
+            elbo(nll)
+        with pytest.warns(UserWarning, match=r"`epoch` of the ELBO has not changed for 1,000 calls"):
+            elbo(nll)
+        for _ in range(1000):
+            elbo(nll)
+
+    def test_a_warmup_whose_epoch_moves_or_that_is_over_is_fine(self):
+        model = converted()
+        elbo = ELBO(model, n_train=8000, warmup=Warmup(hold=2, ramp=1))
+        for epoch in range(3):
+            elbo.epoch = epoch
+            for _ in range(600):
+                elbo.epoch = epoch
+                elbo(torch.tensor(1.0))
+        elbo.epoch = 3
+        for _ in range(1100):
+            elbo(torch.tensor(1.0))
+
+    def test_gates_that_all_die_in_the_first_epoch(self):
+        """A fresh network on real digits under a KL that is far too strong for it."""
+        data = digits()
+        images, labels = data.train_images[:1000].flatten(1), data.train_labels[:1000]
+        model = nn.Sequential(nn.Linear(784, 30), nn.ReLU(), nn.Linear(30, 10))
+        convert_(model, Units())
+        optimizer = torch.optim.Adam(param_groups(model, lr=2e-3, rate_lr=0.2))
+        elbo = ELBO(model, n_train=1000, kl_weight=20.0)
+        with pytest.warns(UserWarning, match=r"everything in '.*gate'.* is dead.*lower `kl_weight` \(now 20\)") as seen:
+            for _ in range(10):
+                for chosen in torch.randperm(1000).split(50):
+                    optimizer.zero_grad()
+                    elbo(F.cross_entropy(model(images[chosen]), labels[chosen])).backward()
+                    optimizer.step()
+        assert len(seen) <= 2, "each gate is told of once"
+
+
 class TestCompiled:
     def test_a_whole_step_compiles_once_for_all_epochs(self):
         """The weight of the KL changes with the epoch; each new value must not be a new program."""
