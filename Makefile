@@ -3,6 +3,7 @@
 PYTHON ?= python3
 JOBS   ?= 2
 ARGS   ?=
+SEED   ?= 0
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
@@ -15,7 +16,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.11 chooses the interpreter, JOBS=2 the test processes,"
-	@echo "  ARGS=\"tests/data -k balanced\" what pytest runs (all by default)."
+	@echo "  ARGS=\"tests/data -k balanced\" what pytest runs (all by default),"
+	@echo "  SEED=7 the seed of the tests that train and assert on the outcome (ARGS=\"-m trained\" runs only these)."
 
 install: $(READY) ## the virtual environment .venv, with exactly the versions of constraints.txt
 
@@ -39,7 +41,7 @@ check: $(READY) ## lint, formatting and types, without the tests
 # (so that what a module's fixture trained is trained once) until a process runs out of work.
 test: check ## everything a change must pass: check, all tests, all examples in docstrings and docs
 	@echo "==> pytest"
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+	@VBDROP_TEST_SEED=$(SEED) OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 stress: $(READY) ## the full counts of everything random, of which `make test` runs a seeded sample
 	@VBDROP_STRESS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)

@@ -18,6 +18,7 @@ _PUBLIC = {
     "convert_": "convert",
     "deterministic_": "convert",
     "export": "exporting",
+    "freeze_dead_": "convert",
     "kl": "objective",
     "load": "compression",
     "measure": "exporting",

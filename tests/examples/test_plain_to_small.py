@@ -4,6 +4,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from tests.trained import above, chosen_seed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOK = EXAMPLES / "plain_to_small.ipynb"
@@ -15,6 +16,8 @@ def ran():
     from nbclient import NotebookClient
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in notebook.cells:  # it runs in a process of its own
+        cell.source = cell.source.replace("torch.manual_seed(0)", f"torch.manual_seed({1000 * chosen_seed()})")
     where = {"metadata": {"path": str(EXAMPLES)}}
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where)
     client.execute(env=os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"})
@@ -37,10 +40,11 @@ def test_it_is_kept_with_the_outputs_of_a_run():
     assert NOTEBOOK.stat().st_size < 300_000
 
 
+@pytest.mark.trained
 def test_the_small_network_is_smaller_and_gives_the_same(ran):
     said = "".join(output.get("text", "") for output in outputs(ran, "text"))
     before, after = re.search(r"test error (\S+) % before, (\S+) % after", said).groups()
     assert before == after
     sizes = re.search(r"([\d,]+) bytes of .*? ([\d,]+) bytes", said).groups()
     dense, stored = (int(size.replace(",", "")) for size in sizes)
-    assert dense / stored > 5
+    above(5, dense / stored, mean=1e9, sd=0.0)

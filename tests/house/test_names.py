@@ -20,6 +20,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "convert_",
     "deterministic_",
     "export",
+    "freeze_dead_",
     "kl",
     "load",
     "measure",

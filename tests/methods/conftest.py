@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.trained import chosen_seed
 from torch import nn
 
 from vbdrop.data import digits
@@ -56,9 +57,10 @@ class Task:
         count = len(self.train.targets)
         a_epoch = count // batch
         steps = epochs * a_epoch
+        first = seed + 1000 * chosen_seed()
         for index in range(steps):
             if index % a_epoch == 0:
-                order = torch.randperm(count, generator=torch.Generator().manual_seed(seed + index))
+                order = torch.randperm(count, generator=torch.Generator().manual_seed(first + index))
             step = Step(index, steps, index / a_epoch, epochs, count)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * min(1.0, 2 - 2 * step.progress)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vbdrop import Rates, Units, Weights, convert_, param_groups
-from vbdrop.objective.checks import RateWatch, describe_non_finite, some
+from vbdrop.objective.checks import RateWatch, TrainingWatch, describe_non_finite, some
 
 
 def converted(*modes) -> nn.Sequential:
@@ -119,3 +119,45 @@ class TestDescription:
         with torch.no_grad():
             model[2].weight[0, 0] = 1e30  # its square is infinite
         assert "Not finite: 'the KL of 2'." in describe_non_finite(model, PARTS)
+
+
+class TestTrainingWatch:
+    @pytest.mark.parametrize("mode", [Weights(), Units()])
+    def test_a_layer_in_which_everything_is_dead_is_told_once(self, mode):
+        model = converted(mode)
+        watch = TrainingWatch(model, 100)
+        first = model[0].gate if mode == Units() else model[0]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 1e-3
+            first.log_sigma2.fill_(8.0)
+            first.log_sigma2.view(-1)[0] = -9.0
+        assert list(watch.complaints(20.0, None)) == []
+        with torch.no_grad():
+            first.log_sigma2.fill_(8.0)
+        (said,) = watch.complaints(20.0, None)
+        assert said.startswith(f"everything in {'0.gate' if mode == Units() else '0'!r} is dead")
+        assert "lower `kl_weight` (now 20)" in said
+        assert "vbdrop.Warmup(hold=" in said
+        assert list(watch.complaints(20.0, None)) == []
+        with torch.no_grad():
+            (model[2].gate if mode == Units() else model[2]).log_sigma2.fill_(9.0)
+        (said,) = watch.complaints(20.0, None)
+        assert "'2" in said
+        assert "'0" not in said
+
+    def test_rates_that_cannot_die_are_fine(self):
+        model = converted(Rates())
+        with torch.no_grad():
+            model[0].log_alpha.fill_(50.0)
+        assert list(TrainingWatch(model, 100).complaints(1.0, None)) == []
+
+    @pytest.mark.parametrize(("n_train", "limit"), [(10, 1000), (32_000, 1000), (64_000, 2000)])
+    def test_an_epoch_that_does_not_move_is_told_once(self, n_train, limit):
+        watch = TrainingWatch(converted(), n_train)
+        assert list(watch.complaints(1.0, (0.0, limit - 1))) == []
+        (said,) = watch.complaints(1.0, (0.0, limit))
+        assert said.startswith(f"`epoch` of the ELBO has not changed for {limit:,} calls")
+        assert "kept the KL at 0 of its weight" in said
+        assert "elbo.epoch = step / steps_per_epoch" in said
+        assert list(watch.complaints(1.0, (0.0, 10 * limit))) == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from tests.trained import above, below
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -59,6 +60,7 @@ def test_a_run_that_is_stopped_anywhere_ends_as_if_it_had_not_been(method_name, 
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.trained
 def test_a_run_that_shrinks_is_stopped_anywhere_and_ends_as_if_it_had_not_been(gated, network, examples, tmp_path):
     budget = replace(BUDGET, epochs=10, lr=0.03, shrink_every=2)
     whole = fit(gated, network(), examples, examples, budget, folder=tmp_path)
@@ -76,7 +78,9 @@ def test_a_run_that_shrinks_is_stopped_anywhere_and_ends_as_if_it_had_not_been(g
         sizes.append(state["model"]["3.weight"].shape[1])
         moments = state["optimizer"]["state"].values()
         assert {m["exp_avg"].shape for m in moments} == {p.shape for n, p in state["model"].items() if is_trained(n)}
-    assert 16 == sizes[0] > sizes[1] > sizes[-1]
+    assert sizes[0] == 16
+    above(0, sizes[0] - sizes[1], mean=1e9, sd=0.0)
+    above(0, sizes[1] - sizes[-1], mean=1e9, sd=0.0)
     again = fit(gated, network(), examples, examples, budget, folder=resumed, checkpoint_seconds=0)
     assert same(again.model, whole.model)
     assert same(again.network, whole.network)
@@ -88,13 +92,14 @@ def is_trained(name):
     return not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
 
 
+@pytest.mark.trained
 def test_a_run_that_shrinks_is_counted_by_its_original_network(gated, network, examples):
     budget, seen = replace(BUDGET, epochs=10, lr=0.03, shrink_every=1), []
     report = lambda done, steps, epoch: seen.append(epoch)  # noqa: E731
     trained = fit(gated, network(), examples, examples, budget, report=report)
     figures = [epoch.sparsity for epoch in seen if epoch is not None]
     assert {each.weights for each in figures} == {8 * 16 + 16 * 2}
-    assert figures[-1].kept < figures[0].kept
+    below(1, figures[-1].kept / figures[0].kept, mean=0.0, sd=0.0)
     assert {n: p.shape for n, p in trained.network.named_parameters()} == dict(shapes(network()))
     assert trained.model[0].gate.weight.shape == (8,)
     assert evaluate(trained.network, examples) == trained.evaluation

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vbdrop.layers import Variational
+from vbdrop.objective.decay import rate_parameters
 
 
 def param_groups(
@@ -49,13 +49,7 @@ def param_groups(
     for name, value in (("lr", lr), ("rate_lr", rate_lr), ("weight_decay", weight_decay)):
         if value is not None and not (isinstance(value, int | float | Tensor) and value >= 0):
             raise ValueError(f"`{name}` must be a number, at least 0, or None; got {value!r}.")
-    rate_ids = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, Variational)
-        for name, parameter in module._parameters.items()
-        if name in module.wide_parameters
-    }
+    rate_ids = rate_parameters(model)
     known = {id(p) for group in existing.param_groups for p in group["params"]} if existing else set()
     fresh = [p for p in model.parameters() if id(p) not in known]
     weights: dict[str, Any] = {"params": [p for p in fresh if id(p) not in rate_ids]}

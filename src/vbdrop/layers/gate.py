@@ -42,6 +42,7 @@ class Gate(Variational):
 
     def reset_parameters(self) -> None:
         """Every gate at exactly 1, with the initial variance."""
+        self._buffers.pop("removed", None)
         nn.init.ones_(self.weight)
         nn.init.constant_(self.log_sigma2, self.mode.log_sigma2)
 
@@ -49,18 +50,22 @@ class Gate(Variational):
         """The gates."""
         prior = as_prior(self.mode.prior)
         joined = self.joined_kl(prior)
-        yield NoisyTensor("weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined)
+        yield NoisyTensor(
+            "weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined,
+            removed=self.removed_mask,
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
+        weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
         if self.training:
-            arguments = (x, self.weight, self.log_sigma2, self.axis, self._training_threshold)
+            arguments = (x, weight, log_sigma2, self.axis, self._training_threshold)
             if self.fused:
                 return noisy_gates(*arguments, joined_kl=self.joined_kl(as_prior(self.mode.prior)))
             return noisy_gates_reference(*arguments)
-        keep = alive(self.weight, self.log_sigma2, self.mode.threshold)
-        deviation = masked(torch.exp(0.5 * self.log_sigma2), keep) if self.sampling else None
-        return apply_gate(x, masked(self.weight, keep), deviation, self.axis)
+        keep = alive(weight, log_sigma2, self.mode.threshold)
+        deviation = masked(torch.exp(0.5 * log_sigma2), keep) if self.sampling else None
+        return apply_gate(x, masked(weight, keep), deviation, self.axis)
 
     def with_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
         """The output of a linear layer whose inputs go through these gates, in one call.
@@ -77,7 +82,8 @@ class Gate(Variational):
             return None
         joined = self.joined_kl(as_prior(self.mode.prior))
         threshold = self._training_threshold
-        return gated_linear(x, self.weight, self.log_sigma2, weight, bias, threshold, joined_kl=joined)
+        gates = self.surviving(self.weight, self.log_sigma2)
+        return gated_linear(x, *gates, weight, bias, threshold, joined_kl=joined)
 
     @property
     def _training_threshold(self) -> float | None:

@@ -150,6 +150,7 @@ class NoisyLayer(Variational):
         """Remove every parameter, submodule and attribute that `add_noise_` added."""
         for name in ("log_sigma2", "log_alpha"):
             self._parameters.pop(name, None)
+        self._buffers.pop("removed", None)
         for name in ("gate", "output_gate"):
             self._modules.pop(name, None)
         for name in ("noise", "_fused", "sampling", "_joined_kl"):
@@ -162,8 +163,9 @@ class NoisyLayer(Variational):
         if isinstance(self.noise, Weights):
             prior, threshold = as_prior(self.noise.prior), self.noise.threshold
             yield NoisyTensor(
-                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2, joined_kl=self.joined_kl(prior)
-            )
+                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2, joined_kl=self.joined_kl(prior),
+                removed=self.removed_mask,
+            )  # fmt: skip
         elif isinstance(self.noise, Rates):
             prior = as_prior(self.noise.prior)
             yield NoisyTensor("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
@@ -193,7 +195,7 @@ class NoisyLayer(Variational):
         """The product with the weights, with their noise where it is on."""
         if self.training and isinstance(self.noise, Weights):
             threshold = self.noise.threshold if self.noise.mask_in_training else None
-            arguments = (x, self.weight, self.log_sigma2, self.bias, product, threshold)
+            arguments = (x, *self.surviving(self.weight, self.log_sigma2), self.bias, product, threshold)
             if self.fused:
                 return noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
             return noisy_weights_reference(*arguments)
@@ -213,9 +215,10 @@ class NoisyLayer(Variational):
             return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
         if not isinstance(self.noise, Weights):
             return self.weight, None
-        keep = alive(self.weight, self.log_sigma2, self.noise.threshold)
-        sigma2 = masked(self.log_sigma2.exp(), keep) if self.noise_is_on else None
-        mean = masked(self.weight, keep | (self.weight == 0))  # a mean of zero keeps its gradient, and can learn
+        weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
+        keep = alive(weight, log_sigma2, self.noise.threshold)
+        sigma2 = masked(log_sigma2.exp(), keep) if self.noise_is_on else None
+        mean = masked(weight, keep | (weight == 0))  # a mean of zero keeps its gradient, and can learn
         return mean, sigma2
 
     # files and printing

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.functional import JoinedKL, alive, kl_sum, upper_bounded
+from vbdrop.functional.masks import LARGEST_THRESHOLD
 from vbdrop.priors import Prior, log_alpha_of
 
 
@@ -25,6 +26,7 @@ class NoisyTensor:
         log_alpha: The log alphas, possibly shared by several weights (the multiplicative form).
         expand: Brings ``log_alpha`` to a shape that broadcasts against the means.
         joined_kl: Where the module's last forward left the KL, if it computes it too.
+        removed: Which weights are dead for good, at every threshold (see `vbdrop.freeze_dead_`); None for none.
     """
 
     name: str
@@ -35,6 +37,7 @@ class NoisyTensor:
     log_alpha: nn.Parameter | None = None
     expand: Callable[[Tensor], Tensor] = lambda log_alpha: log_alpha
     joined_kl: JoinedKL | None = None
+    removed: Tensor | None = None
 
     @property
     def rate(self) -> nn.Parameter:
@@ -48,7 +51,8 @@ class NoisyTensor:
     def log_alpha_full(self) -> Tensor:
         """The ``log_alpha`` of every weight, detached, of the means' shape."""
         if self.log_alpha is None:
-            return log_alpha_of(self.mean.to(self.rate.dtype), self.rate)
+            full = log_alpha_of(self.mean.to(self.rate.dtype), self.rate)
+            return full if self.removed is None else full.masked_fill(self.removed, LARGEST_THRESHOLD)
         bounded = upper_bounded(self.log_alpha.detach(), self.prior.max_log_alpha)
         return self.expand(bounded).expand_as(self.mean)
 
@@ -59,7 +63,8 @@ class NoisyTensor:
         if self.threshold is None or limit is None:
             return torch.zeros_like(self.mean, dtype=torch.bool)
         if self.log_sigma2 is not None:
-            return ~alive(self.mean, self.log_sigma2, limit)
+            dead = ~alive(self.mean, self.log_sigma2, limit)
+            return dead if self.removed is None else dead | self.removed
         return self.log_alpha_full() >= limit
 
     def kl(self, *, joined: bool = False) -> Tensor:
@@ -69,6 +74,9 @@ class NoisyTensor:
             joined: For a loss that contains the module's last output too: the KL from the same graph, if it is there.
         """
         if self.log_sigma2 is not None:
+            if self.removed is not None:
+                keep = ~self.removed
+                return kl_sum(self.mean[keep], self.log_sigma2[keep], self.prior)
             if joined and self.joined_kl is not None:
                 ready = self.joined_kl.take(self.mean, self.log_sigma2)
                 if ready is not None:

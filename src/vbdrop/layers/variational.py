@@ -2,14 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import JoinedKL
+from vbdrop.functional import JoinedKL, masked
 from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.priors import Hierarchical, Prior
+
+NO_VARIANCE = -80.0
+"""The log variance of what has none: the noise is below the last digit of any weight, and its square a float32."""
 
 
 class Variational(nn.Module):
@@ -35,9 +38,40 @@ class Variational(nn.Module):
         """Whether a forward draws noise: in training, and in sampled eval."""
         return self.training or self.sampling
 
+    @property
+    def removed_mask(self) -> Tensor | None:
+        """Which weights are dead for good, a buffer named ``removed``; None as long as `remove_` was not called."""
+        return self._buffers.get("removed")
+
+    def remove_(self, mask: Tensor) -> None:
+        """Make weights dead for good: no forward sees their means or their noise, whatever an optimizer does to them.
+
+        Args:
+            mask: Which ones, a boolean tensor of the shape of ``weight``.
+        """
+        before = self._buffers.pop("removed", None)
+        self.register_buffer("removed", mask.clone() if before is None else mask | before)
+
+    def surviving(self, mean: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+        """The means and log variances that a forward uses: those of removed weights are zero and `NO_VARIANCE`."""
+        removed = self.removed_mask
+        if removed is None:
+            return mean, log_sigma2
+        return masked(mean, ~removed), log_sigma2.masked_fill(removed, NO_VARIANCE)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
+        """Which weights were removed comes and goes with the weights themselves."""
+        if (mask := state_dict.get(prefix + "removed")) is not None:
+            if self.removed_mask is None:
+                like = next(self.parameters(recurse=False)).device
+                self.register_buffer("removed", torch.zeros_like(mask, device=like))
+        elif prefix + "weight" in state_dict:
+            self._buffers.pop("removed", None)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def joined_kl(self, prior: Prior) -> JoinedKL | None:
         """Where the training forward leaves the KL that it computes; None where it computes none."""
-        if type(prior) is not Hierarchical or torch.compiler.is_compiling():
+        if type(prior) is not Hierarchical or self.removed_mask is not None or torch.compiler.is_compiling():
             return None
         if "_joined_kl" not in self.__dict__:
             self.__dict__["_joined_kl"] = JoinedKL()

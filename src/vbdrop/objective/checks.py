@@ -1,11 +1,23 @@
-"""What can go wrong in silence: numbers that are not finite, and rates that nobody trains."""
+"""What goes wrong in training without a word, and the words for it.
 
-from collections.abc import Mapping, Sequence
+Each is told once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
+everything is dead, a warm-up that never ends, and ranks of a process group that draw the same noise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from vbdrop.objective.decay import DecayWatch
 from vbdrop.objective.divergence import noisy_tensors
+from vbdrop.objective.ranks import RankWatch
+
+LONG_EPOCH = 1000
+"""An epoch of a warm-up with fewer calls than this is never taken for one that was forgotten."""
+
+SMALL_BATCH = 32
+"""Nor is one in which batches of this size have not yet gone through the training set."""
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
@@ -69,6 +81,71 @@ class RateWatch:
             for name, entry in noisy_tensors(self._model)
             if entry.rate.requires_grad and now[names[id(entry.rate)]] == start.get(names[id(entry.rate)])
         ]
+
+
+class TrainingWatch:
+    """Watches a model in training.
+
+    Args:
+        model: A converted model, at the first call of its ELBO.
+        n_train: The number of training examples.
+    """
+
+    def __init__(self, model: nn.Module, n_train: int) -> None:
+        self._model, self._n_train = model, n_train
+        self._rates, self._decay, self._ranks = RateWatch(model), DecayWatch(model), RankWatch(model)
+        self._told = set[str]()
+
+    def note_call(self) -> None:
+        """What has to be done at every call of the ELBO: very little."""
+        self._decay.end(only_if_seen=True)
+
+    def complaints(self, kl_weight: float, ramp: tuple[float, int] | None) -> Iterator[str]:
+        """What has gone wrong since the last time, as sentences that say what to do.
+
+        Args:
+            kl_weight: The factor on the KL, without the warm-up.
+            ramp: With a warm-up that has not ended: the share of the KL in this epoch, and the calls since `epoch` was
+                set to another value.
+        """
+        if resting := self._rates.resting():
+            yield (
+                f"the weights are trained and the dropout rates of {some(resting)} have not moved: does the optimizer "
+                "have them? Build it from vbdrop.param_groups(model), or add them to an existing one with "
+                "optimizer.add_param_group."
+            )
+        self._decay.end()
+        if dead := self._dead_layers():
+            yield (
+                f"everything in {some(dead)} is dead, so that what comes after no longer depends on the data. The KL "
+                f"is too strong for what the network has learned so far: lower `kl_weight` (now {kl_weight:g}), hold "
+                "the KL back with warmup=vbdrop.Warmup(hold=..., ramp=...), or start from a trained network."
+            )
+        if ramp is not None and "epoch" not in self._told:
+            share, calls = ramp
+            if calls >= max(LONG_EPOCH, self._n_train // SMALL_BATCH):
+                self._told.add("epoch")
+                yield (
+                    f"`epoch` of the ELBO has not changed for {calls:,} calls, in which the warm-up kept the KL at "
+                    f"{share:g} of its weight. Write `elbo.epoch = e` at the start of every epoch; where an epoch is "
+                    "that long, set fractions of it: `elbo.epoch = step / steps_per_epoch`."
+                )
+        if twins := self._ranks.twins():
+            yield (
+                f"the ranks {', '.join(map(str, twins))} of the process group draw the same noise: their random "
+                "generators have the same state, so that their gradients are correlated. Call "
+                "torch.manual_seed(seed + rank) on every rank after the model was built."
+            )
+
+    def _dead_layers(self) -> list[str]:
+        """The noisy tensors in which everything is dead and that were not told before."""
+        dead = [
+            name
+            for name, entry in noisy_tensors(self._model)
+            if entry.threshold is not None and name not in self._told and bool(entry.dead().all())
+        ]
+        self._told.update(dead)
+        return dead
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from vbdrop.objective.checks import RateWatch, describe_non_finite, some
+from vbdrop.objective.checks import TrainingWatch, describe_non_finite
+from vbdrop.objective.decay import warn_of_decay
 from vbdrop.objective.divergence import joined_kl, noisy_tensors
 from vbdrop.objective.warmup import Warmup
 
@@ -40,7 +42,7 @@ class ELBO:
         n_train: The number of training examples, over which the KL is spread.
         kl_weight: A factor on the KL: 1 is the bound itself, more makes the model sparser.
         warmup: How the KL comes in; set `epoch` at the start of every epoch.
-        check_every: Every so many calls, `check` for NaN and infinity, and for rates that nobody trains; 0 for never.
+        check_every: Every so many calls, `check` for what goes wrong without a word; 0 for never.
 
     Attributes:
         epoch: The current epoch, from 0; fractions are welcome. Needed with ``warmup``.
@@ -85,7 +87,8 @@ class ELBO:
         self.calls = 0
         self._epoch: float | None = None
         self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        self._watch: RateWatch | None = None
+        self._watch: TrainingWatch | None = None
+        self._calls_in_epoch = 0
         self.kl_weight = kl_weight
 
     @property
@@ -105,7 +108,9 @@ class ELBO:
 
     @epoch.setter
     def epoch(self, epoch: float | None) -> None:
-        self._epoch = None if epoch is None else _at_least_zero("epoch", epoch)
+        before, self._epoch = self._epoch, None if epoch is None else _at_least_zero("epoch", epoch)
+        if self._epoch != before:
+            self._calls_in_epoch = 0
         self._weight_now = self._current_weight()
 
     def _current_weight(self) -> Tensor | None:
@@ -148,18 +153,27 @@ class ELBO:
 
     def _count(self) -> None:
         self.calls += 1
+        self._calls_in_epoch += 1
         if not self.check_every:
             return
         if self._watch is None:
-            self._watch = RateWatch(self.model)
+            self._watch = TrainingWatch(self.model, self.n_train)
+        self._watch.note_call()
         if self.calls % self.check_every == 0:
             self.check()
 
-    def check(self) -> None:
-        """Look for a loss that is not finite, and for rates that nobody trains.
+    def check(self, optimizer: Optimizer | None = None) -> None:
+        """Look for a loss that is not finite, and for what else goes wrong in training without a word.
 
         The ELBO does this by itself every ``check_every`` calls, except inside compiled code: where a whole step is
         compiled, call it now and then. The rates are compared with those at the first call or check.
+
+        It warns, once each, of rates that nobody trains, of rates under weight decay, of layers in which everything is
+        dead, of a warm-up whose `epoch` does not move, and of ranks of a process group that draw the same noise.
+
+        Args:
+            optimizer: An optimizer whose groups are to be checked for weight decay on the rates. The first one that
+                steps after the ELBO was called is checked without being given here.
 
         Raises:
             FloatingPointError: If the last loss is NaN or infinite; the message names the layers where it is seen.
@@ -168,14 +182,13 @@ class ELBO:
         if not math.isfinite(terms.loss.item()):
             raise FloatingPointError(describe_non_finite(self.model, {"nll": terms.nll, "kl": terms.kl}))
         if self._watch is None:
-            self._watch = RateWatch(self.model)
-        if resting := self._watch.resting():
-            warnings.warn(
-                f"the weights are trained and the dropout rates of {some(resting)} have not moved: does the optimizer "
-                "have them? Build it from vbdrop.param_groups(model), or add them to an existing one with "
-                "optimizer.add_param_group.",
-                stacklevel=2,
-            )
+            self._watch = TrainingWatch(self.model, self.n_train)
+        if optimizer is not None:
+            warn_of_decay(self.model, optimizer)
+        share = 1.0 if self.warmup is None or self._epoch is None else self.warmup(self._epoch)
+        ramp = (share, self._calls_in_epoch) if share < 1 else None
+        for complaint in self._watch.complaints(self.kl_weight, ramp):
+            warnings.warn(complaint, stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on: the epoch and the number of calls."""

@@ -27,21 +27,22 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
     cuts: dict[str, Cut] = {}
     for weight in plan.positions.keys() & plan.shapes.keys():
         inputs, outputs = plan.kept_inputs(weight), plan.kept_outputs(weight)
-        for name in ("gate.weight", "gate.log_sigma2"):
+        for name in ("gate.weight", "gate.log_sigma2", "gate.removed"):
             cuts[beside(weight, name)] = {} if inputs is None else {0: inputs}
             cuts[beside(weight, f"output_{name}")] = {} if outputs is None else {0: outputs}
         for rate in (beside(weight, "log_sigma2"), beside(weight, "log_alpha")):
             dims = tensors[rate].dim() if rate in tensors else 0
             by_unit = {} if inputs is None else {0: inputs}
             cuts[rate] = plan.keep.get(weight, {}) if dims > 1 else by_unit if dims == 1 else {}
+        cuts[beside(weight, "removed")] = plan.keep.get(weight, {})
     return {name: cut for name, cut in cuts.items() if cut and name in tensors}
 
 
 def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
     """The weight and the variances of a converted layer after its constant inputs were merged.
 
-    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start. They
-    are above the lowest one, which may mark a weight that is to stay dead.
+    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start, and
+    those that were removed for good no longer are.
     """
     scale = layer.per_input(_gate_values(layer).double())
     weight = layer.weight.detach().double()
@@ -57,9 +58,11 @@ def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
     result = {"weight": changed.to(layer.weight.dtype)}
     if entry is not None and entry.log_sigma2 is not None and entry.threshold is not None:
         limit = entry.threshold - START_MARGIN - log_alpha_of(changed, torch.zeros_like(changed))
-        alive = torch.minimum(entry.log_sigma2.double(), limit).clamp(min=LOWEST_LOG_SIGMA2 + START_MARGIN)
+        alive = torch.minimum(entry.log_sigma2.double(), limit).clamp(min=LOWEST_LOG_SIGMA2)
         bounded = torch.where(carriers & (changed != 0), alive, entry.log_sigma2)
         result["log_sigma2"] = bounded.to(entry.log_sigma2.dtype)
+        if entry.removed is not None:
+            result["removed"] = entry.removed & ~(carriers & (changed != 0))
     return result
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.converted_layers import companions
 from vbdrop.compression.rewriting.slicing import uncut
@@ -42,5 +43,8 @@ def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Mo
         raise ValueError(f"`plan` must be one that makes no bias, which the original has not; it made {made[0]!r}.")
     cuts = plan.keep | companions(plan, state)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    shapes |= {
+        name: shapes[beside(name, "weight")] for name in state if name.endswith("removed") and name not in shapes
+    }
     model.load_state_dict({name: uncut(tensor, cuts.get(name, {}), shapes[name]) for name, tensor in state.items()})
     return model

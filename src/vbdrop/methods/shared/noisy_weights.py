@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.convert import convert_, deterministic_, param_groups
+from vbdrop.convert import convert_, deterministic_, freeze_dead_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.methods.shared.averaging import add_averages_, average_, remove_averages_, use_averages_
 from vbdrop.methods.shared.checks import check_not_negative, check_number, check_positive, check_share
 from vbdrop.methods.shared.input_modules import unit_gates
 from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_penalty
-from vbdrop.methods.shared.refining import remove_dead_
 from vbdrop.methods.shared.run_parts import first_step, started
 from vbdrop.methods.shared.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
@@ -126,7 +125,7 @@ class NoisyWeights(Staged):
             if last:
                 use_averages_(model)
         if last and self.cut is not None:
-            remove_dead_(model, self.final_threshold)
+            freeze_dead_(model, self.final_threshold)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the dead weights at zero, in place."""

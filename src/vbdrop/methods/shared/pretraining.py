@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vbdrop.layers import Gate, Variational
-from vbdrop.methods.shared.refining import NO_VARIANCE
+from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import noisy_tensors
 
 

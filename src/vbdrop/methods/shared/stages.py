@@ -4,11 +4,11 @@ from abc import abstractmethod
 
 from torch import Tensor, nn
 
-from vbdrop.convert import deterministic_
+from vbdrop.convert import deterministic_, freeze_dead_
 from vbdrop.methods.shared.checks import check_share
 from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.methods.shared.pretraining import start_variances_, train_plainly_, without_variances_
-from vbdrop.methods.shared.refining import freeze_variances_, keep_dead_, remove_dead_
+from vbdrop.methods.shared.refining import freeze_variances_
 from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Method, Step
 
@@ -76,10 +76,8 @@ class Staged(Method):
         return cross_entropy(model, batch) if plain or refined else self.penalised_loss(model, batch, step)
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Go over to the next stage where it starts; in the last one, keep what is dead at zero."""
+        """Go over to the next stage where it starts; what is dead at the start of the last one stays dead."""
         if self.pretrain and starts_next(self.pretrain, step):
             start_variances_(model)
         if self.refine and starts_next(1 - self.refine, step):
-            remove_dead_(model, self.final_threshold)
-        elif self.refine and started(1 - self.refine, step):
-            keep_dead_(model)
+            freeze_dead_(model, self.final_threshold)
