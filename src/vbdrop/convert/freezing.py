@@ -43,15 +43,15 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
         raise ValueError("`model` has no converted layer, so nothing in it is dead; call vbdrop.convert_ first.")
     found: list[tuple[NoisyLayer | Gate, NoisyTensor]] = []
     for name, module in model.named_modules():
-        entries = (
-            [e for e in module.variational() if e.threshold is not None] if isinstance(module, Variational) else []
-        )
-        if entries and not isinstance(module, NoisyLayer | Gate):
-            raise TypeError(
-                f"`model` must have its noise in the layers of vbdrop.layers, which keep dead what is frozen; {name!r} is "
-                f"a {type(module).__name__}, which may not."
-            )
-        found += [(module, entry) for entry in entries if isinstance(module, NoisyLayer | Gate)]
+        for entry in module.variational() if isinstance(module, Variational) else ():
+            if entry.threshold is None:
+                continue
+            if not isinstance(module, NoisyLayer | Gate):
+                raise TypeError(
+                    "`model` must have its noise in the layers of vbdrop.layers, which keep dead what is frozen; "
+                    f"{name!r} is a {type(module).__name__}, which may not."
+                )
+            found.append((module, entry))
     for module, entry in found:
         dead = entry.dead(threshold)
         module.remove_(dead)
