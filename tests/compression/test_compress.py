@@ -293,3 +293,34 @@ def test_pruning_that_is_not_permanent_is_named():
         compress(model, torch.randn(2, 6))
     prune.remove(model[0], "weight")
     assert compress(model, torch.randn(2, 6)).model[0].out_features == 10
+
+
+class TestBatchNorm:
+    """Statistics that were gathered with noise: a network that is better without it, and its small model with it."""
+
+    def noisy(self):
+        model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+        vbdrop.convert_(model, vbdrop.Weights())
+        with torch.no_grad():
+            model[0].log_sigma2.copy_(model[0].weight.square().log())  # as much noise as signal
+        x = torch.randn(2000, 6)
+        for batch in x.split(100):
+            model.train()(batch)
+        return model, x
+
+    def test_it_is_said_when_they_are_taken_as_they_are(self):
+        model, x = self.noisy()
+        with pytest.warns(UserWarning, match=r"BatchNorm statistics of '1' .*recalibrate=batches") as seen:
+            compress(model, x[:4])
+        assert seen[0].filename == __file__
+        compress(model, x[:4], recalibrate=False)
+
+    def test_with_data_the_small_model_has_statistics_without_noise(self):
+        model, x = self.noisy()
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        small = compress(model, x[:4], recalibrate=x).model
+        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        torch.testing.assert_close(small[1](small[0](x)).std(0), torch.ones(5), rtol=1e-2, atol=0)
+        vbdrop.recalibrate_(model, x.split(256))
+        torch.testing.assert_close(small(x), model.eval()(x))
+        compress(model, x[:4])

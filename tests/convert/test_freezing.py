@@ -10,9 +10,10 @@ from torch.nn.functional import cross_entropy
 
 import vbdrop
 from vbdrop.data import digits
-from vbdrop.layers.table import LAYERS
+from vbdrop.layers import LAYERS, NoisyTensor, Variational
 from vbdrop.methods import VBDWeights
 from vbdrop.objective import noisy_tensors
+from vbdrop.priors import as_prior
 from vbdrop.train.shrinking import Shrinking
 
 both_modes = pytest.mark.parametrize("mode", [vbdrop.Weights(), vbdrop.Units()], ids=["weights", "units"])
@@ -158,6 +159,21 @@ def test_nothing_dies_where_rates_are_shared_and_a_plain_model_is_refused():
     before = list(model.state_dict())
     vbdrop.freeze_dead_(model)
     assert list(model.state_dict()) == before
+
+
+def test_a_class_that_may_not_keep_its_dead_is_refused_before_anything_changes():
+    class Scale(Variational):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.log_sigma2 = nn.Parameter(torch.ones(3)), nn.Parameter(torch.full((3,), 9.0))
+
+        def variational(self):
+            yield NoisyTensor("weight", self.weight, as_prior("hierarchical"), 0.0, self.log_sigma2)
+
+    model = nn.Sequential(half_dead(vbdrop.Weights()), Scale())
+    with pytest.raises(TypeError, match="'1' is a Scale, which may not"):
+        vbdrop.freeze_dead_(model)
+    assert "removed" not in str(list(model.state_dict()))
 
 
 @pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)

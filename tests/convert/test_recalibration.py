@@ -1,8 +1,11 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from vbdrop import Weights, convert_, recalibrate_
+from vbdrop.convert.recalibration import noisy_norms, without_noise
 
 
 @pytest.fixture
@@ -124,3 +127,50 @@ def test_a_plain_model_and_an_eval_model_work():
     recalibrate_(model, [x])
     torch.testing.assert_close(model[1].running_mean, model[0](x).mean((0, 2, 3)))
     assert not model.training
+
+
+class TestWithoutNoise:
+    def test_statistics_that_hold_noise_are_told(self, model):
+        with pytest.warns(UserWarning, match=r"statistics of '1', '4' were gathered in training, with the noise"):
+            assert without_noise(model, None) is model
+
+    def test_after_a_recalibration_nothing_is_said_until_training_goes_on(self, model):
+        recalibrate_(model, BATCHES)
+        assert noisy_norms(model) == noisy_norms(copy.deepcopy(model)) == []
+        assert without_noise(model, None) is model
+        model.train()(torch.randn(16, 3))
+        assert noisy_norms(model) == ["1", "4"]
+
+    @pytest.mark.parametrize("batches", [BATCHES, torch.cat(BATCHES)], ids=["batches", "tensor"])
+    def test_data_recalibrate_a_copy(self, model, batches):
+        before, copied = statistics(model), without_noise(model, batches)
+        assert copied is not model
+        assert {key: value.tolist() for key, value in statistics(model).items()} == {
+            key: value.tolist() for key, value in before.items()
+        }
+        expected = recalibrate_(copy.deepcopy(model), batches if batches is BATCHES else [batches])
+        for key, value in statistics(copied).items():
+            torch.testing.assert_close(value, statistics(expected)[key])
+        assert noisy_norms(copied) == []
+
+    def test_they_can_be_taken_as_they_are(self, model):
+        assert without_noise(model, False) is model
+
+    def test_a_plain_model_and_fresh_statistics_are_fine(self):
+        plain = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+        plain(torch.randn(8, 3))
+        assert noisy_norms(plain) == []
+        fresh = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False))
+        convert_(fresh, Weights())
+        assert noisy_norms(fresh) == []
+        fresh(torch.randn(8, 3))
+        assert noisy_norms(fresh) == ["1"]
+
+    @pytest.mark.parametrize(("arguments", "said"), [((1, None), "`model` must be a torch.nn.Module; got int")])
+    def test_a_wrong_model_is_named(self, arguments, said):
+        with pytest.raises(TypeError, match=said):
+            without_noise(*arguments)
+
+    def test_wrong_batches_are_named(self, model):
+        with pytest.raises(TypeError, match=r"`recalibrate` must be a tensor of training inputs, .*; got int"):
+            without_noise(model, 3)

@@ -118,5 +118,6 @@ def test_an_optimizer_can_be_checked_by_hand():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         elbo.check(torch.optim.AdamW(param_groups(model)))
-    with pytest.warns(UserWarning, match="the optimizer decays dropout rates"):
+    with pytest.warns(UserWarning, match="the optimizer decays dropout rates") as seen:
         elbo.check(torch.optim.AdamW(model.parameters()))
+    assert seen[0].filename == __file__

@@ -347,6 +347,7 @@ class TestTrainingThatGoesWrong:
                 elbo(F.cross_entropy(model(images[chosen]), labels[chosen])).backward()
                 optimizer.step()
         said = " ".join(str(warning.message) for warning in seen)
+        assert {warning.filename for warning in seen} == {__file__}
         assert said.count("'0.gate'") == said.count("'2.gate'") == 1, said
         assert "is dead" in said
         assert "lower `kl_weight` (now 20)" in said

@@ -47,7 +47,8 @@ def smaller(record: Record, threshold: float | None = None, data_dir: Path | Non
     if threshold is not None and next(noisy_tensors(model), None) is None:
         raise typer.BadParameter(f"--threshold is for networks with learned rates; {config.method} has none.")
     model = config.build_method().finish(model) if threshold is None else model
-    network = compress(model, test.inputs[:SAMPLES], threshold)
+    # the BatchNorm statistics stay those with which the run was evaluated
+    network = compress(model, test.inputs[:SAMPLES], threshold, recalibrate=False)
     return Small(network, evaluate(network.model, test).error)
 
 

@@ -18,6 +18,7 @@ from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.removal import Removal, remove
 from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
+from vbdrop.convert.recalibration import Batches, without_noise
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def compress(
     max_macs: int | None = None,
     max_weights: int | None = None,
     rewrite: bool = True,
+    recalibrate: Tensor | Batches | Literal[False] | None = None,
 ) -> Compressed:
     """Take out of a trained model what it does not need.
 
@@ -106,6 +108,9 @@ def compress(
         max_weights: The same for weights that are not zero.
         rewrite: Whether the forward may be replaced by a graph. Without, only what leaves it valid is removed, as a
             model needs that is trained further.
+        recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
+            `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None to take them as they are, with a warning if
+            they hold noise; False to take them without a warning.
 
     Returns:
         The small model, its plan and summary, and what was left.
@@ -125,9 +130,7 @@ def compress(
           (2): Linear(in_features=2, out_features=2, bias=True)
         )
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    model = without_noise(model, recalibrate)
     args, kwargs = _arguments(example_inputs, example_kwargs)
     wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
     _check_unpruned(model)

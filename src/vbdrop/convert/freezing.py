@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vbdrop.layers import Variational
+from vbdrop.layers import Gate, NoisyLayer, NoisyTensor, Variational
 from vbdrop.objective import noisy_tensors
 
 
@@ -27,6 +27,7 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
 
     Raises:
         ValueError: If the model has no converted layer.
+        TypeError: If it has noisy weights of a class that knows nothing of frozen ones.
 
     Example:
         >>> import vbdrop
@@ -40,11 +41,19 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
     """
     if next(noisy_tensors(model), None) is None:
         raise ValueError("`model` has no converted layer, so nothing in it is dead; call vbdrop.convert_ first.")
-    for module in model.modules():
-        if isinstance(module, Variational):
-            for entry in module.variational():
-                if entry.threshold is not None:
-                    dead = entry.dead(threshold)
-                    module.remove_(dead)
-                    entry.mean.masked_fill_(dead, 0.0)
+    found: list[tuple[NoisyLayer | Gate, NoisyTensor]] = []
+    for name, module in model.named_modules():
+        for entry in module.variational() if isinstance(module, Variational) else ():
+            if entry.threshold is None:
+                continue
+            if not isinstance(module, NoisyLayer | Gate):
+                raise TypeError(
+                    "`model` must have its noise in the layers of vbdrop.layers, which keep dead what is frozen; "
+                    f"{name!r} is a {type(module).__name__}, which may not."
+                )
+            found.append((module, entry))
+    for module, entry in found:
+        dead = entry.dead(threshold)
+        module.remove_(dead)
+        entry.mean.masked_fill_(dead, 0.0)
     return model

@@ -1,16 +1,30 @@
 """BatchNorm statistics for a model that was trained with noise and is used without."""
 
+import copy
+import warnings
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vbdrop.convert.evaluating import evaluating
+from vbdrop.layers import Variational
+from vbdrop.objective.checks import some
+
+Batches: TypeAlias = Iterable[Tensor | tuple[Tensor, ...] | list[Tensor]]
+"""Inputs by batches; of a tuple or list, the first element is the input."""
+
+BATCH = 256
+"""A tensor of inputs is taken in batches of this size."""
+
+_recalibrated = set[int]()
+"""Fingerprints of the statistics that `recalibrate_` has computed in this process."""
 
 
 @torch.no_grad()
-def recalibrate_(model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, ...] | list[Tensor]]) -> nn.Module:
+def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
     """Compute the running statistics of every BatchNorm again, with the noise off, in place.
 
     In training a BatchNorm behind a noisy layer sees the noise's variance; in eval mode that variance is gone, and
@@ -29,7 +43,7 @@ def recalibrate_(model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, ...]
     """
     if isinstance(batches, Tensor):
         raise TypeError("`batches` must be an iterable of batches, such as a data loader; got one Tensor: write [x].")
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = list(_norms(model).values())
     if not norms:
         return model
     momenta = [norm.momentum for norm in norms]
@@ -54,4 +68,76 @@ def recalibrate_(model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, ...]
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+    _recalibrated.update(map(_fingerprint, norms))
     return model
+
+
+def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] | None) -> nn.Module:
+    """A model whose BatchNorm statistics hold no noise, for use in eval mode.
+
+    Args:
+        model: The model; it is not changed.
+        batches: Training inputs with which a copy is recalibrated, as a tensor or by batches. None to take the
+            statistics as they are, with a warning if noise may be in them; False to take them without a word.
+
+    Returns:
+        A recalibrated copy, or the model itself.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        >>> without_noise(model, None) is model, without_noise(model, torch.randn(64, 2)) is model
+        (True, False)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    if batches is None:
+        if noisy := noisy_norms(model):
+            warnings.warn(
+                f"the BatchNorm statistics of {some(noisy)} were gathered in training, with the noise of the converted "
+                "layers, and hold its variance, which is gone in eval mode. Pass training inputs as "
+                "compress(..., recalibrate=batches), or call vbdrop.recalibrate_(model, batches) before you evaluate "
+                "or compress the model; recalibrate=False takes them as they are.",
+                stacklevel=3,
+            )
+        return model
+    if batches is False:
+        return model
+    if not isinstance(batches, Iterable):
+        raise TypeError(
+            "`recalibrate` must be a tensor of training inputs, an iterable of batches, False or None; got "
+            f"{type(batches).__name__}."
+        )
+    return recalibrate_(copy.deepcopy(model), torch.split(batches, BATCH) if isinstance(batches, Tensor) else batches)
+
+
+def noisy_norms(model: nn.Module) -> list[str]:
+    """The BatchNorm layers of a converted model whose statistics were not recalibrated since they were gathered.
+
+    They are recognised by their values, so a copy of a recalibrated model counts, and so does a state that was loaded
+    again; one that was recalibrated by another process does not.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        >>> _ = model(torch.randn(4, 2))
+        >>> noisy_norms(model)
+        []
+    """
+    if not any(isinstance(module, Variational) for module in model.modules()):
+        return []
+    return [
+        name
+        for name, norm in _norms(model).items()
+        if norm.num_batches_tracked is not None and norm.num_batches_tracked > 0
+        if _fingerprint(norm) not in _recalibrated
+    ]
+
+
+def _norms(model: nn.Module) -> dict[str, _BatchNorm]:
+    """The BatchNorm layers that keep statistics."""
+    return {n: m for n, m in model.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
+
+
+def _fingerprint(norm: _BatchNorm) -> int:
+    statistics = [value for value in (norm.running_mean, norm.running_var) if value is not None]
+    return hash(tuple(value.cpu().double().numpy().tobytes() for value in statistics))

@@ -160,7 +160,7 @@ class ELBO:
             self._watch = TrainingWatch(self.model, self.n_train)
         self._watch.note_call()
         if self.calls % self.check_every == 0:
-            self.check()
+            self._check(None, stacklevel=4)
 
     def check(self, optimizer: Optimizer | None = None) -> None:
         """Look for a loss that is not finite, and for what else goes wrong in training without a word.
@@ -178,17 +178,20 @@ class ELBO:
         Raises:
             FloatingPointError: If the last loss is NaN or infinite; the message names the layers where it is seen.
         """
+        self._check(optimizer, stacklevel=3)
+
+    def _check(self, optimizer: Optimizer | None, stacklevel: int) -> None:
         terms = self.terms
         if not math.isfinite(terms.loss.item()):
             raise FloatingPointError(describe_non_finite(self.model, {"nll": terms.nll, "kl": terms.kl}))
         if self._watch is None:
             self._watch = TrainingWatch(self.model, self.n_train)
         if optimizer is not None:
-            warn_of_decay(self.model, optimizer)
+            warn_of_decay(self.model, optimizer, stacklevel)
         share = 1.0 if self.warmup is None or self._epoch is None else self.warmup(self._epoch)
         ramp = (share, self._calls_in_epoch) if share < 1 else None
         for complaint in self._watch.complaints(self.kl_weight, ramp):
-            warnings.warn(complaint, stacklevel=2)
+            warnings.warn(complaint, stacklevel=stacklevel)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on: the epoch and the number of calls."""

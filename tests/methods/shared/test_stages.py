@@ -36,7 +36,7 @@ def variances(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def removed(model: nn.Module) -> dict[str, torch.Tensor | None]:
-    return {name: entry.removed for name, entry in noisy_tensors(model)}
+    return {name: None if entry.removed is None else entry.removed.clone() for name, entry in noisy_tensors(model)}
 
 
 @pytest.mark.trained
