@@ -34,7 +34,7 @@ def write_record(tmp_path):
         result = {
             "run": config.id, "outcome": outcome, "epochs": config.budget.epochs, "evaluated_on": config.evaluated_on,
             "error": 2.0, "nll": 0.1, "ece": 0.01, "nonzero": 150, "ratio": 10.0, "layers": layers,
-            "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
+            "examples": 5000, "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
         }  # fmt: skip
         machine = {"machine": {"processor": "Abacus 9"}, "versions": {"torch": "2.13.0"}, "threads": 1}
         write_json(record.folder / "result.json", result)
