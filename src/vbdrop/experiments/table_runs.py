@@ -213,9 +213,20 @@ class Book:
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
             if not cell.decided:
-                finals = [config for config in cell.finals if config.id not in runs]
-                runs |= {f"{cell.row.key}/{config.id}": config for config in finals}
+                later = [*self._second_seeds(cell), *cell.finals]
+                runs |= {f"{cell.row.key}/{config.id}": config for config in later if config.id not in runs}
         return list(runs.values())
+
+    def _second_seeds(self, cell: Cell) -> list[Config]:
+        """What follows the first seeds of all settings: half of them again, any half as long as it is not known."""
+        if any(len(trial.runs) > 1 for trial in cell.trials):
+            return []
+        half = cell.trials[: survivors(len(cell.trials))]
+        return [
+            replace(config, budget=replace(config.budget, seed=seed))
+            for config in (trial.runs[0] for trial in half)
+            for seed in TRIAL_SEEDS[1:]
+        ]
 
     def older_runs(self, cell: Cell) -> list[Record]:
         """Return recorded runs of a cell's method and network that are not what the table asks for today.
