@@ -25,7 +25,7 @@ def test_the_photograph_of_a_digit_is_known_where_the_index_lies_beside_it(tmp_p
     found = load_spec("svhn", spec, tmp_path)
     assert found.train_groups.tolist() == photographs.tolist()
     photographs[:-1].tofile(tmp_path / "train_photo.i32")
-    with pytest.raises(DataError, match="the index of groups in .* must have one number for each of the"):
+    with pytest.raises(DataError, match=r"the index of groups in .* must have one number for each of the"):
         load_spec("svhn", spec, tmp_path)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -111,7 +111,7 @@ def _print_cost(books: Sequence[Book], waiting: Sequence[QueuedRun], costs: Cost
 
 def _print_gain(before: Sequence[Table], after: Sequence[Table], as_json: bool) -> None:
     """Print which cells have figures, or more runs behind them, than before."""
-    gained = [
+    gained: list[dict[str, Any]] = [
         {
             "table": new.protocol.name,
             "row": cell.row.key,

@@ -53,15 +53,14 @@ def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0, split: st
     random = np.random.RandomState(seed)
     if split == "image":
         order = random.permutation(count)
-        held, valid = order[:n_valid], order[:n_valid]
+        held = order[:n_valid]
     else:
         groups = _groups(dataset, split)
         held = _whole_groups(groups, random.permutation(int(groups.max()) + 1), n_valid)
-        valid = held[:n_valid]
     if len(held) == count:
         raise ValueError(f"`n_valid` must leave some of the groups to train on; got {n_valid} of {count} images.")
-    train = np.setdiff1d(np.arange(count), held)
-    train, valid = (torch.from_numpy(np.sort(part)) for part in (train, valid))
+    rest = np.setdiff1d(np.arange(count), held)
+    train, valid = (torch.from_numpy(np.sort(part)) for part in (rest, held[:n_valid]))
     origin = f"{dataset.checksum} held out: {n_valid}, seed {seed}" + ("" if split == "image" else f", {split}")
     return dataclasses.replace(
         dataset,

@@ -180,8 +180,8 @@ class Protocol:
         for column in self.columns:
             epochs = 2 if column.model in ("lenet-5", "kingma-cnn") else 4
             budget = replace(column.budget, epochs=epochs, evaluate_every=epochs)
-            small = {"n_valid": 500, "n_train": 2_000, "split": "image", "trials": min(column.trials, 2)}
-            columns.append(replace(column, data="digits", seeds=1, budget=budget, trial_epochs=None, **small))
+            fewer = replace(column, seeds=1, budget=budget, trials=min(column.trials, 2), trial_epochs=None)
+            columns.append(replace(fewer, data="digits", n_valid=500, n_train=2_000, split="image"))
         return replace(self, columns=tuple(columns), quick=True)
 
     @property

@@ -123,8 +123,7 @@ def ranked(
     order = []
     while left:
         good = [index for index in left if results[index]["error"] <= limit]
-        by_size = size is not None and good
-        equal = _equally_small(results, good, size) if by_size else _equally_right(results, left)
+        equal = _equally_small(results, good, size) if size and good else _equally_right(results, left)
         best = min(equal, key=lambda index: (simplest[index] if simplest else 0, index))
         order.append(best)
         left.remove(best)

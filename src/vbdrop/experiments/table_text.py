@@ -66,13 +66,13 @@ def _on_validation(result: Mapping[str, Any] | None, table: Table) -> str:
     if result is None:
         return NONE
     size = SIZES.get(table.protocol.kind)
-    return f"{result['error']:.2f}" + (f", {result[size]:,.0f} weights" if size in result else "")
+    return f"{result['error']:.2f}" + (f", {result[size]:,.0f} weights" if size else "")
 
 
 def _apart(other: Mapping[str, Any], chosen: Mapping[str, Any], table: Table) -> str:
     """How far a setting is from the one that was chosen."""
     size = SIZES.get(table.protocol.kind)
-    more = f", {100 * (other[size] / chosen[size] - 1):+.0f} % weights" if size in other and chosen[size] else ""
+    more = f", {100 * (other[size] / chosen[size] - 1):+.0f} % weights" if size and chosen[size] else ""
     return f"{other['error'] - chosen['error']:+.2f} points{more}"
 
 
