@@ -34,11 +34,28 @@ def write_record(tmp_path):
         result = {
             "run": config.id, "outcome": outcome, "epochs": config.budget.epochs, "evaluated_on": config.evaluated_on,
             "error": 2.0, "nll": 0.1, "ece": 0.01, "nonzero": 150, "ratio": 10.0, "layers": layers,
-            "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
+            "examples": 5000, "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
         }  # fmt: skip
         machine = {"machine": {"processor": "Abacus 9"}, "versions": {"torch": "2.13.0"}, "threads": 1}
         write_json(record.folder / "result.json", result)
         write_json(record.folder / "environment.json", {"sessions": [machine]})
         return record
+
+    return write
+
+
+@pytest.fixture
+def write_trials(write_record):
+    """Writes all trials of a cell, with both seeds, so that it is decided: one dict of figures for each setting."""
+
+    def write(book, row, column, figures, *, reference=1.9):
+        cell = book.cell(row, column)
+        if cell.reference is not None:
+            for config in cell.reference.runs:
+                write_record(config, book.records, error=reference)
+        for seed in (0, 1):
+            for trial, each in zip(book.cell(row, column).trials, figures, strict=True):
+                if seed < len(trial.runs):
+                    write_record(trial.runs[seed], book.records, **each)
 
     return write

@@ -1,9 +1,10 @@
+import dataclasses
 import hashlib
 
 import pytest
 import torch
 
-from vbdrop.data import Dataset, hold_out
+from vbdrop.data import DataError, Dataset, hold_out
 
 
 def numbered(count: int) -> Dataset:
@@ -47,3 +48,45 @@ def test_seed_size_and_origin_are_in_the_checksum():
 def test_a_part_that_leaves_nothing_is_refused(n_valid):
     with pytest.raises(ValueError, match=f"`n_valid` must be between 1 and 99, .* got {n_valid}"):
         hold_out(numbered(100), n_valid)
+
+
+def grouped(count: int) -> Dataset:
+    """Groups of one to four neighbours, with numbers that do not start at 0."""
+    groups = torch.repeat_interleave(torch.arange(count) * 3 + 7, torch.arange(count) % 4 + 1)[:count]
+    return dataclasses.replace(numbered(count), train_groups=groups)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_group_is_on_both_sides(seed):
+    whole = grouped(200)
+    split = hold_out(whole, 50, seed=seed, split="group")
+    train, valid = (set(whole.train_groups[labels].tolist()) for labels in (split.train_labels, split.test_labels))
+    assert not train & valid
+    assert len(split.test_labels) == 50
+    assert 200 - 50 - 3 <= len(split.train_labels) <= 150  # the rest of the last group is in neither part
+    assert torch.equal(split.test_images.flatten().long(), split.test_labels)
+    by_image = hold_out(whole, 50, seed=seed)
+    parts = (set(whole.train_groups[labels].tolist()) for labels in (by_image.train_labels, by_image.test_labels))
+    assert set.intersection(*parts), "single images do share groups"
+
+
+def test_blocks_are_neighbours():
+    split = hold_out(numbered(1000), 250, split="block")
+    blocks = {label // 100 for label in split.test_labels.tolist()}
+    assert len(blocks) == 3
+    assert not blocks & {label // 100 for label in split.train_labels.tolist()}
+    assert len(split.test_labels) == 250
+
+
+def test_the_split_is_in_the_checksum():
+    found = {hold_out(grouped(1000), 100, split=split).checksum for split in ("image", "group", "block")}
+    assert len(found) == 3
+
+
+def test_a_split_that_cannot_be_made_is_refused():
+    with pytest.raises(DataError, match="the data set numbered has no index of which images belong together"):
+        hold_out(numbered(100), 30, split="group")
+    with pytest.raises(ValueError, match="`split` must be one of image, group, block; got 'half'"):
+        hold_out(numbered(100), 30, split="half")
+    with pytest.raises(ValueError, match="must leave some of the groups to train on"):
+        hold_out(numbered(100), 30, split="block")

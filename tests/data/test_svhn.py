@@ -3,7 +3,9 @@ import pytest
 from scipy.io import savemat
 
 from vbdrop.data import DataError
-from vbdrop.data.svhn import read
+from vbdrop.data.sources import load_spec
+from vbdrop.data.spec import Spec
+from vbdrop.data.svhn import SVHN, read
 
 
 def test_images_come_channels_first_and_label_10_is_the_digit_0(tmp_path, colour_arrays, write_svhn):
@@ -12,6 +14,19 @@ def test_images_come_channels_first_and_label_10_is_the_digit_0(tmp_path, colour
         np.testing.assert_array_equal(found, wanted)
         assert found.flags.c_contiguous
     assert (read(tmp_path).train_labels == 0).any()
+
+
+def test_the_photograph_of_a_digit_is_known_where_the_index_lies_beside_it(tmp_path, colour_arrays, write_svhn):
+    write_svhn(tmp_path)
+    spec = Spec("SVHN", "", layouts=SVHN.layouts)
+    assert load_spec("svhn", spec, tmp_path).train_groups is None
+    photographs = np.arange(len(colour_arrays.train_labels), dtype="<i4") // 2 + 1
+    photographs.tofile(tmp_path / "train_photo.i32")
+    found = load_spec("svhn", spec, tmp_path)
+    assert found.train_groups.tolist() == photographs.tolist()
+    photographs[:-1].tofile(tmp_path / "train_photo.i32")
+    with pytest.raises(DataError, match=r"the index of groups in .* must have one number for each of the"):
+        load_spec("svhn", spec, tmp_path)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float64])

@@ -81,6 +81,8 @@ def test_the_order_of_settings_and_the_place_of_the_records_do_not_matter(tmp_pa
         {"budget": Budget(epochs=3)},
         {"budget": Budget(lr=2e-3)},
         {"budget": Budget(shrink_every=1)},
+        {"arithmetic": "plain"},
+        {"split": "group"},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -89,7 +91,13 @@ def test_every_setting_matters(change):
 
 
 def test_settings_come_back_from_json(tiny):
-    for config in (CONFIG, tiny("adversarial-dropout"), tiny("vbd-gates", shrink_every=2)):
+    for config in (
+        CONFIG,
+        tiny(arithmetic="plain"),
+        tiny(n_valid=50, split="block"),
+        tiny("adversarial-dropout"),
+        tiny("vbd-gates", shrink_every=2),
+    ):
         again = from_dict(json.loads(json.dumps(config.as_dict())))
         assert again.id == config.id
         assert again.as_dict() == config.as_dict()
@@ -148,3 +156,15 @@ def test_settings_from_a_damaged_file_are_an_error(change):
         from_dict({**CONFIG.as_dict(), **change})
     with pytest.raises(RecordError, match="the settings of a run must have"):
         from_dict([1, 2])
+
+
+def test_a_split_is_no_part_of_a_run_that_holds_nothing_out(tiny):
+    assert tiny(split="block").id == tiny().id
+    assert tiny(split="block", n_valid=50).id != tiny(n_valid=50).id
+
+
+def test_an_unknown_arithmetic_or_split_is_refused(tiny):
+    with pytest.raises(ValueError, match="`arithmetic` must be one of kernels, plain; got 'magic'"):
+        tiny(arithmetic="magic")
+    with pytest.raises(ValueError, match="`split` must be one of image, group, block; got 'half'"):
+        tiny(split="half")

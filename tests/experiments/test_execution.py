@@ -1,6 +1,7 @@
 """A run from its settings to its result; killed at any moment, it ends with the same bits."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from tests.trained import below
 
 from vbdrop.experiments import BusyError, execute, record_of, trained_model
 from vbdrop.experiments.inputs import examples
+from vbdrop.functional import native
 from vbdrop.methods import METHODS
 from vbdrop.models import build
 from vbdrop.train import RecordError, evaluate
@@ -35,6 +37,7 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
     files = {path.name for path in record.folder.iterdir()}
     assert files == {
         "config.json", "environment.json", "metrics.jsonl", "result.json", "weights.safetensors", "details.json",
+        "network.safetensors",
     }  # fmt: skip
     result, last = record.result, record.metrics[-1]
     assert (result["run"], result["outcome"], result["epochs"], result["evaluated_on"]) == (
@@ -73,6 +76,24 @@ def test_a_run_that_shrinks_is_recorded_by_its_original_network(tiny, tmp_path):
     below(0.5, result["nonzero"] / result["weights"], mean=0.0, sd=0.0)
     model = trained_model(record)
     assert evaluate(config.build_method().finish(model), examples(config).test).error == result["error"]
+
+
+def test_the_plain_arithmetic_does_without_the_kernels_and_gives_the_bits_of_a_process_that_has_none(
+    tiny, tmp_path, compiler
+):
+    config = tiny(epochs=2, arithmetic="plain")
+    before = native.usable(torch.zeros(3))
+    record = execute(config, tmp_path / "here")
+    assert native.usable(torch.zeros(3)) == before, "the switch is for the run alone"
+    (session,) = record.environment["sessions"]
+    assert (session["arithmetic"], session["versions"]["kernels"]) == ("plain", "none")
+    arguments = [sys.executable, "-c", SCRIPT, json.dumps(config.as_dict()), str(tmp_path / "there")]
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    subprocess.run(arguments, check=True, env={**os.environ, **threads, "VBDROP_NATIVE": "0"})
+    assert record_of(config, tmp_path / "there").result["network_sha256"] == record.result["network_sha256"]
+    with_kernels = execute(tiny(epochs=2), tmp_path / "here")
+    assert with_kernels.folder != record.folder
+    assert with_kernels.result["network_sha256"] != record.result["network_sha256"]
 
 
 def test_a_run_that_has_ended_is_not_made_again(tiny, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vbdrop.experiments import Book, protocol_of, record_of
+from vbdrop.experiments import Book, protocol_of, record_of, splits
 from vbdrop.methods import METHODS
 from vbdrop.train import RecordError
 
@@ -14,28 +14,105 @@ def book(tmp_path):
     return Book(protocol_of(4), tmp_path, {"mnist": "ab"})
 
 
+SIZES = (4000, 3500, 3000, 2500, 2000, 1000)
+
+
+def first_seeds(book, write_record, row="vbd", errors=(1.8, 1.85, 1.9, 1.95, 2.0, 3.0)):
+    """Write the trials of all settings with the first seed."""
+    for trial, error, size in zip(book.cell(row, "lenet-300-100").trials, errors, SIZES, strict=True):
+        write_record(trial.runs[0], error=error, nonzero=size)
+
+
 def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_record):
-    assert len(book.missing(["vbd"], ["lenet-300-100"])) == 5  # four trials, and the plain network's
+    assert len(book.missing(["vbd"], ["lenet-300-100"])) == 8  # six settings, and the plain network twice
     cell = book.cell("vbd", "lenet-300-100")
     assert (cell.chosen, cell.decided) == (None, False)
-    assert all(config.n_valid == 5000 and config.budget.seed == 0 for config in (*cell.trials, *cell.reference))
+    assert cell.trials_left == 8 + 3  # and three settings will have a second seed
+    assert all(config.n_valid == 5000 and config.budget.epochs == 50 for config in cell.trial_runs)
 
-    for config, error, size in zip(cell.trials, (1.8, 1.9, 2.0, 3.0), (4000, 3000, 2000, 1000), strict=True):
-        write_record(config, error=error, nonzero=size)
-    cell = book.cell("vbd", "lenet-300-100")
-    assert (cell.chosen, cell.decided) == (None, False)  # the margin is measured from the plain network
-    write_record(cell.reference[0], error=1.75)
+    first_seeds(book, write_record)
+    assert book.cell("vbd", "lenet-300-100").chosen is None  # the margin is measured from the plain network
+    for config in cell.reference.runs:
+        write_record(config, error=1.75)
 
     cell = book.cell("vbd", "lenet-300-100")
-    assert cell.chosen == 2
-    assert cell.validation["error"] == 2.0
+    assert (cell.chosen, cell.trials_left) == (None, 3)
+    assert [len(trial.runs) for trial in cell.trials] == [1, 1, 2, 2, 2, 1]  # the three smallest that are good enough
+    assert {config.budget.seed for config in book.missing(["vbd"], ["lenet-300-100"])} == {1}
+    for trial, error in zip(cell.trials[2:5], (1.9, 1.95, 2.6), strict=True):
+        write_record(trial.runs[1], error=error, nonzero=SIZES[cell.trials.index(trial)])
+
+    cell = book.cell("vbd", "lenet-300-100")
+    assert cell.chosen is cell.trials[3]  # the last one was good enough with its first seed, and is not on average
+    assert cell.runner_up is cell.trials[2]
+    assert cell.chosen.mean["error"] == pytest.approx(1.95)
     assert [config.budget.seed for config in cell.finals] == [0, 1, 2]
-    assert all(config.n_valid == 0 and config.hyper == cell.trials[2].hyper for config in cell.finals)
-    assert book.cell("vbd-low-error", "lenet-300-100").chosen == 0  # the same trials, and no margin
+    assert all(config.n_valid == 0 and config.budget.epochs == 100 for config in cell.finals)
+    assert all(config.hyper == cell.trials[3].hyper for config in cell.finals)
 
     write_record(cell.finals[1])
     assert [config.budget.seed for config in book.missing(["vbd"], ["lenet-300-100"])] == [0, 2]
     assert len(book.cell("vbd", "lenet-300-100").results) == 1
+
+
+def test_two_rows_of_one_method_share_their_trials(book, write_record):
+    first_seeds(book, write_record)
+    for config in book.cell("vbd", "lenet-300-100").reference.runs:
+        write_record(config, error=1.81)
+    low, high = (book.cell(key, "lenet-300-100") for key in ("vbd-low-error", "vbd"))
+    assert [len(trial.runs) for trial in low.trials] == [2, 2, 2, 1, 1, 1]  # one is good enough, then by the error
+    assert [len(trial.runs) for trial in high.trials] == [1, 1, 2, 2, 2, 1]
+    assert len(book.missing(["vbd", "vbd-low-error"], ["lenet-300-100"])) == 5  # one setting is in both
+
+
+def test_every_run_of_a_table_has_the_plain_arithmetic(book):
+    cell = book.cell("vbd", "lenet-300-100")
+    assert {config.arithmetic for config in (*cell.trial_runs, *cell.finals)} == {"plain"}
+
+
+def test_where_there_is_nothing_to_choose_there_are_no_trials(book):
+    cell = book.cell("original", "lenet-300-100")
+    assert (cell.trials, cell.decided, len(cell.finals)) == ((), True, 3)
+    assert [config.id for config in book.missing(["original"], ["lenet-300-100"])] == [c.id for c in cell.finals]
+
+
+def test_vibnet_is_vbd_on_a_network_of_linear_layers(tmp_path):
+    book = Book(protocol_of(5), tmp_path, {"mnist": "ab"})
+    ours, theirs = (book.cell(key, "lenet-500-300") for key in ("vbd", "vibnet"))
+    assert ours.finals == theirs.finals
+    assert theirs.row.key == "vibnet"
+    ours, theirs = (book.cell(key, "lenet-5") for key in ("vbd", "vibnet"))
+    assert ours.finals[0].hyper["weighting"] != theirs.finals[0].hyper["weighting"]
+
+
+def test_older_runs_are_shown_where_there_are_no_others_and_never_count(book, write_record):
+    cell = book.cell("dns", "lenet-300-100")
+    assert book.older_runs(cell) == []
+    old = [replace(cell.finals[0], arithmetic="kernels", budget=replace(cell.finals[0].budget, seed=n)) for n in (0, 1)]
+    other = replace(old[0], hyper={**old[0].hyper, "c_rate": 9.0})
+    unlike = [replace(old[0], model="lenet-5"), replace(old[0], n_valid=5000), replace(old[0], n_train=100)]
+    for config in (*old, other, *unlike):
+        write_record(config)
+    fresh = Book(book.protocol, book.records, {"mnist": "ab"})
+    cell = fresh.cell("dns", "lenet-300-100")
+    assert [record.folder.name for record in fresh.older_runs(cell)] == sorted(config.name for config in old)
+    assert cell.results == ()
+    assert fresh.older_runs(fresh.cell("rigl", "lenet-300-100")) == []
+    for row in ("vbd", "vbd-low-error"):
+        write_record(replace(fresh.cell(row, "lenet-300-100").finals[0], arithmetic="kernels"))
+    fresh = Book(book.protocol, book.records, {"mnist": "ab"})
+    assert len(fresh.older_runs(fresh.cell("vbd", "lenet-300-100"))) == 1
+    assert fresh.older_runs(fresh.cell("vbd-low-error", "lenet-300-100")) == []  # what sets it apart was not chosen
+
+
+def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path):
+    wanted, fallback = (
+        Book(protocol_of(3), tmp_path, {"svhn": "ab"}, chosen).cell("vbd", "1") for chosen in (None, {"svhn": "block"})
+    )
+    assert {config.split for config in wanted.trial_runs} == {"group"}
+    assert {config.split for config in fallback.trial_runs} == {"block"}
+    assert [config.id for config in wanted.finals] == [config.id for config in fallback.finals]  # nothing is held out
+    assert splits(protocol_of(3, quick=True)) == {"digits": "image"}
 
 
 def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_and_none_is_made(book, write_record):
@@ -49,20 +126,20 @@ def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_an
 
 
 def test_a_column_may_use_what_another_one_chose(book, write_record):
-    cell = book.cell("original", "lenet-5")
-    assert {config.model for config in cell.trials} == {"lenet-300-100"}
-    write_record(cell.trials[0])
-    assert [config.model for config in book.cell("original", "lenet-5").finals] == ["lenet-5"]
+    book = Book(protocol_of(1), book.records, {"mnist": "ab"})
+    cell = book.cell("bernoulli", "100")
+    assert {config.model_args["units"] for config in cell.trial_runs} == {340}
+    assert [config.model_args["units"] for config in cell.finals] == [100]
 
 
 def test_what_has_units_that_stay_dead_loses_them_while_it_trains(book):
     shrinking = {
         row.key for row in book.protocol.rows if book.cell(row.key, "lenet-5").finals[0].budget.shrink_every == 2
     }
-    assert shrinking == {"vd", "vbd", "vbd-low-error"}
+    assert shrinking == {"vd", "vd-low-error", "vbd", "vbd-low-error"}
     cell = book.cell("vbd", "lenet-300-100")
-    assert {config.budget.shrink_every for config in (*cell.trials, *cell.finals)} == {2}
-    assert {config.budget.shrink_every for config in cell.reference} == {None}
+    assert {config.budget.shrink_every for trial in cell.trials for config in trial.runs} == {2}
+    assert {config.budget.shrink_every for config in (*cell.finals, *cell.reference.runs)} == {2, None}
 
 
 def test_all_runs_are_expected_before_any_is_made(book):
@@ -70,34 +147,34 @@ def test_all_runs_are_expected_before_any_is_made(book):
     expected = book.expected()
     assert len(book.missing()) < len(expected)
     finals = [config for config in expected if not config.n_valid]
-    assert len(finals) == rows * (3 + 1)
+    replicated = sum(row.replicated for row in book.protocol.rows)
+    assert len(finals) == columns * (3 * replicated + (rows - replicated))
     assert len({config.id for config in book.missing()}) == len(book.missing())
     assert len(book.cells()) == rows * columns
 
 
 def test_a_trial_that_diverged_counts_and_if_all_did_nothing_is_run(book, write_record):
     cell = book.cell("rigl", "lenet-300-100")
-    write_record(cell.reference[0])
-    for config in cell.trials:
-        write_record(config, outcome="diverged")
+    for config in cell.trial_runs:
+        write_record(config, outcome="finished" if config.method == "plain" else "diverged")
     cell = book.cell("rigl", "lenet-300-100")
     assert (cell.decided, cell.chosen, cell.finals) == (True, None, ())
     assert book.missing(["rigl"], ["lenet-300-100"]) == []
 
 
 def test_without_the_data_the_checksum_of_the_records_is_used(book, write_record, tmp_path):
-    config = book.cell("original", "lenet-300-100").trials[0]
+    config = book.cell("original", "lenet-300-100").finals[0]
     write_record(config)
-    assert Book(protocol_of(4), tmp_path).cell("original", "lenet-300-100").decided
+    assert len(Book(protocol_of(4), tmp_path).cell("original", "lenet-300-100").results) == 1
     write_record(replace(config, checksum="cd", n_train=10))
     write_record(replace(config, checksum="cd", n_train=11))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.json").write_text("{")
-    assert not Book(protocol_of(4), tmp_path).cell("original", "lenet-300-100").decided
+    assert not Book(protocol_of(4), tmp_path).cell("original", "lenet-300-100").results
 
 
 def test_a_result_of_another_run_is_an_error(book, write_record, tmp_path):
-    config = book.cell("original", "lenet-300-100").trials[0]
+    config = book.cell("original", "lenet-300-100").finals[0]
     write_record(config, run="0123")
     with pytest.raises(RecordError, match="holds the result of another run, 0123"):
         book.cell("original", "lenet-300-100")

@@ -1,5 +1,6 @@
 """How a table reads."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,9 @@ from vbdrop.experiments.table_text import chosen, missing, notes
 
 
 @pytest.fixture
-def book(tmp_path, write_record):
+def book(tmp_path, write_record, write_trials):
     book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
-    for config, error in zip(book.cell("vbd", "340").trials, (1.9, 1.7, 1.8, 2.0), strict=True):
-        write_record(config, error=error)
+    write_trials(book, "vbd", "340", [{"error": error} for error in (1.7, 1.9, 1.8, 2.0, 2.1, 2.2, 2.3, 2.4)])
     for config, error in zip(book.cell("vbd", "340").finals, (1.5, 1.6, 1.7), strict=True):
         write_record(config, error=error)
     write_record(book.cell("vbd", "100").finals[0], error=1.9)
@@ -31,21 +31,31 @@ def test_errors_stand_beside_the_papers(book):
 
 def test_what_was_chosen_is_printed_with_its_validation_error(book):
     sheet = chosen(table(book))
-    assert sheet.rows == (("VBD", "340 units", "kl_weight = 0.1", "1.70", "4"),)
+    setting, second = ("per = weight, kl_weight = 0.1, rate = 0.1", "per = weight, kl_weight = 1, rate = 0.1")
+    assert sheet.rows == (("VBD", "340 units", setting, "1.70", second, "+0.10 points", "8"),)
     assert chosen(table(Book(protocol_of(1), Path("none")))) is None
 
 
-def test_compression_has_a_sheet_a_network(tmp_path, write_record):
+def test_the_runner_up_of_a_small_network_has_its_size_beside_it(tmp_path, write_trials):
+    book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+    sizes = (6000, 5000, 4000, 3000, 2000, 1000)
+    write_trials(book, "vbd", "lenet-300-100", [{"error": 2.0 + size / 1e5, "nonzero": size} for size in sizes])
+    (row,) = chosen(table(book, rows=["vbd"], columns=["lenet-300-100"])).rows
+    assert row[2:] == ("kl_weight = 3", "2.01, 1,000 weights", "kl_weight = 2", "+0.01 points, +100 % weights", "6")
+
+
+def test_compression_has_a_sheet_a_network(tmp_path, write_record, write_trials):
     book = Book(protocol_of(5), tmp_path, {"mnist": "ab"})
-    cell = book.cell("vbd", "lenet-500-300")
-    for config in (*cell.reference, *cell.trials):
-        write_record(config, compact_weights=50_000)
+    write_trials(book, "vbd", "lenet-500-300", [{"compact_weights": 50_000}] * 6)
     for config in book.cell("vbd", "lenet-500-300").finals[:1]:
         write_record(config, error=1.4, units=[180, 150, 60, 10], compact_ratio=14.31)
     first, second = layout(table(book))
     assert (first.title, second.title) == ("LeNet-500-300", "LeNet-5-Caffe")
     row = next(row for row in first.rows if row[0] == "VBD (gates)")
     assert row == ("VBD (gates)", "1.40", "1.35", "14.3x", "14x", "1", "180-150-60-10", "179-160-60-10")
+    same = next(row for row in first.rows if row[0] == "VIBNet")
+    assert same[1:5:2] == row[1:5:2]
+    assert "VIBNet is VBD (gates) on LeNet-500-300: one objective, and the same runs." in notes(table(book))
     row = next(row for row in second.rows if row[0] == "SBP")
     assert row == ("SBP", "not run", "0.86", "–", "5.09x", "–", "–", "3-18-284-283")
 
@@ -55,10 +65,25 @@ def test_a_figure_with_the_defaults_is_marked(book, write_record):
     whole = table(book)
     row = next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")
     assert row[3] == "1.55 (n=1)*"
+    assert not any("†" in note for note in notes(whole))
     assert any(note.startswith("* With the method's default settings") for note in notes(whole))
     (command,) = [command for command in missing(whole) if "--row concrete" in command]
-    elsewhere = "100 units, 580 units, 820 units, 1060 units: 4 trials, then 1 run"
-    assert command == f"vbdrop table 1 --run --row concrete  # {elsewhere}; 340 units: 4 trials, then 3 runs"
+    everywhere = "100 units, 340 units, 580 units, 820 units, 1060 units"
+    assert command == f"vbdrop table 1 --run --row concrete  # {everywhere}: 12 trials, then 1 run"
+
+
+def test_a_figure_of_another_arithmetic_is_marked_and_gives_way_to_the_tables_own(book, write_record):
+    own = book.cell("concrete", "340").finals[0]
+    write_record(replace(own, arithmetic="kernels"), error=1.25)
+
+    def shown():
+        whole = table(Book(book.protocol, book.records, {"mnist": "ab"}))
+        said = any(note.startswith("† Made with an arithmetic, budget or setting") for note in notes(whole))
+        return next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")[3], said
+
+    assert shown() == ("1.25 (n=1)†", True)
+    write_record(own, error=1.55)
+    assert shown() == ("1.55 (n=1)*", False)
 
 
 def test_the_commands_of_what_is_missing(book):
@@ -76,8 +101,9 @@ def test_the_notes_give_budget_selection_and_machine(book):
     assert "mnist, 50 epochs, batches of 100, Adam 0.001 (late-linear), 5,000 held out" in text
     assert "Made on Abacus 9, torch 2.13.0, 1 thread." in text
     assert "Quick" not in text
-    assert "what the validation split chose, among 4 at most" in text
-    assert "chose" not in notes(table(book, columns=["580"], rows=["none"]))[1]
+    assert "for choosing in trials of 25 epochs, 8 settings per method at most" in text
+    assert "the better half of them with a second one" in text
+    assert "chose " not in notes(table(book, columns=["580"], rows=["none"]))[1]
     assert "figures only show that everything runs" in notes(table(Book(protocol_of(2, quick=True), Path("none"))))[0]
 
 

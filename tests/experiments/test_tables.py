@@ -12,13 +12,11 @@ from vbdrop.methods import METHODS
 
 
 @pytest.fixture
-def book(tmp_path, write_record):
+def book(tmp_path, write_record, write_trials):
     """Table 4 with VBD on LeNet-300-100 complete, the original half done, and nothing else."""
     book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
-    cell = book.cell("vbd", "lenet-300-100")
-    write_record(cell.reference[0], error=1.9)
-    for config, size in zip(cell.trials, (4000, 3000, 2000, 1000), strict=True):
-        write_record(config, error=2.0, nonzero=size)
+    sizes = (6000, 5000, 4000, 3000, 2000, 1000)
+    write_trials(book, "vbd", "lenet-300-100", [{"error": 2.0, "nonzero": size} for size in sizes])
     for config, error, ratio in zip(
         book.cell("vbd", "lenet-300-100").finals, (1.6, 1.7, 2.1), (80.0, 90.0, 85.0), strict=True
     ):
@@ -38,8 +36,10 @@ def test_mean_and_standard_deviation_over_the_seeds(book):
     assert cell.ours.sparsity == pytest.approx((80.0, 50.0))
     assert cell.ours.units == pytest.approx((100, 110 / 3, 10))
     assert cell.paper.error == 1.76
-    assert cell.choice == {"kl_weight": METHODS["vbd-weights"].knobs["kl_weight"][3]}
-    assert cell.validation_error == 2.0
+    assert cell.choice == {"kl_weight": METHODS["vbd-weights"].knobs["kl_weight"][5]}
+    assert cell.runner_up == {"kl_weight": METHODS["vbd-weights"].knobs["kl_weight"][4]}
+    assert (cell.validation["error"], cell.validation["nonzero"]) == (2.0, 1000)
+    assert cell.runner_up_validation["nonzero"] == 2000
     assert len(cell.runs) == 3
     assert cell.command is None
 
@@ -66,9 +66,8 @@ def test_some_rows_and_columns_only(book):
         table(book, rows=["magic"])
 
 
-def test_where_every_trial_diverged_there_is_nothing_to_run(book, write_record):
-    for config in book.cell("rigl", "lenet-300-100").trials:
-        write_record(config, outcome="diverged")
+def test_where_every_trial_diverged_there_is_nothing_to_run(book, write_trials):
+    write_trials(book, "rigl", "lenet-300-100", [{"outcome": "diverged"}] * 6)
     cell = table(book).cell("rigl", "lenet-300-100")
     assert (cell.ours, cell.diverged, cell.command) == (None, 1, None)
 
@@ -82,7 +81,7 @@ def test_a_run_that_diverged_is_counted_and_not_averaged(book, write_record):
 def test_the_table_is_json(book):
     found = json.loads(json.dumps(table(book).as_dict()))
     assert found["table"] == 4
-    assert len(found["cells"]) == 18
+    assert len(found["cells"]) == 20
     assert found["cells"][0]["ours"]["error"] == {"mean": 1.75, "sd": None, "n": 1}
     assert found["columns"][0]["budget"]["epochs"] == 100
 

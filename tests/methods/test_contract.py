@@ -26,6 +26,7 @@ VARIANTS = [  # settings that take another path through a method
     ("vbd-weights", {"pretrain": 0.25, "refine": 0.4}),
     ("vbd-weights", {"prior": "inverse_gamma", "average": 0.5}),
     ("vbd-weights", {"unit_kl": 5.0, "pretrain": 0.25, "refine": 0.4, "average": 0.2}),
+    ("vbd-weights", {"mask_variances": True, "pretrain": 0.25, "refine": 0.4}),
     ("rigl", {"distribution": "uniform", "every": 2}),
     ("gradual-pruning", {"every": 2}),
     ("l0", {"decay": 1.0, "per": "weight"}),
@@ -177,11 +178,11 @@ def test_a_method_says_what_it_is(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_selection_has_four_trials_and_each_is_valid(name):
+def test_every_setting_that_a_selection_tries_is_valid(name):
     kind = METHODS[name]
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     trials = [dict(zip(kind.knobs, values, strict=True)) for values in itertools.product(*kind.knobs.values())]
-    assert len(trials) == (1 if name == "plain" else 4)
+    assert len(trials) == (1 if name == "plain" else 8 if kind.family == "regulariser" else 6)
     for trial in trials:
         assert set(trial) <= set(fields)
         kind(**trial)
@@ -190,7 +191,11 @@ def test_a_selection_has_four_trials_and_each_is_valid(name):
 
 
 def test_weights_that_are_dead_are_exact_zeros_in_every_pruning_method():
-    for name, settings in [("gradual-pruning", {}), ("rigl", {}), ("magnitude-pruning", {"quality": 1.0})]:
+    for name, settings in [
+        ("gradual-pruning", {}),
+        ("rigl", {"dense_output": False}),
+        ("magnitude-pruning", {"quality": 1.0}),
+    ]:
         method = METHODS[name](**settings)
         model = built(method, lambda: MLP([14, 12]))
         run(method, model, adam(method, model), 0, STEPS)

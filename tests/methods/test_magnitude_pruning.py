@@ -6,7 +6,8 @@ from tests.trained import above, below
 from torch import nn
 
 from vbdrop.methods import MagnitudePruning
-from vbdrop.methods.magnitude_pruning import l2, prune_
+from vbdrop.methods.magnitude_pruning import prune_
+from vbdrop.methods.shared.losses import squared_weights
 from vbdrop.methods.shared.masks import add_masks_, apply_masks_, mask_of
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers
@@ -75,7 +76,7 @@ def test_the_penalty_leaves_biases_out():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     for parameter in model.parameters():
         nn.init.constant_(parameter, 2.0)
-    assert l2(model).item() == 4 * 6
+    assert squared_weights(model).item() == 4 * 6
 
 
 def test_a_layer_without_a_bias_is_fine():

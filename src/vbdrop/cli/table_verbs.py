@@ -15,7 +15,7 @@ from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, print_json, usage
 from vbdrop.cli.narrow_tables import fitted
 from vbdrop.cli.run_progress import Bars, Lines, network
-from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, layout, markdown
+from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, layout, markdown, splits
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
 from vbdrop.experiments.table_text import NOT_RUN, PAPER, chosen, missing, notes, questions
@@ -85,7 +85,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
     if not (asked.run or protocol.quick or asked.cost):
         _show(read_table(Book(protocol, folder), *part), folder, asked)
         return
-    book = Book(protocol, folder, checksums(protocol, asked.data_dir))
+    book = Book(protocol, folder, checksums(protocol, asked.data_dir), splits(protocol, asked.data_dir))
     runs = (book.without_trials if asked.defaults else book.expected)(*part)
     with err().status("measuring a few steps of every method"):
         seconds = estimate(runs, asked.data_dir)

@@ -13,6 +13,7 @@ VERBS = {
     "compress": "Take out of a trained network what it does not need.",
     "report": "Write a page about runs, or the paper's tables.",
     "table": "Print a table of the paper, ours beside it; run it.",
+    "queue": "Make the missing runs of all tables, in order.",
     "ablation": "Print what a changed setting of VBD does; run it.",
     "rerun": "Make a recorded run again; the same bits?",
     "methods": "List the methods and their papers.",

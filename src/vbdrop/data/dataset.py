@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 Bytes = npt.NDArray[np.uint8]
+Groups = npt.NDArray[np.int32]
 
 
 class Arrays(NamedTuple):
@@ -31,6 +32,8 @@ class Dataset:
         test_images: As ``train_images``.
         test_labels: As ``train_labels``.
         checksum: Identifies the contents, whatever files they came from.
+        train_groups: int64, ``count``: training images with the same number belong together; None where that is not
+            known, or no two do. It is no part of the checksum.
 
     Example:
         >>> from vbdrop.data import load
@@ -45,6 +48,7 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     checksum: str
+    train_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -59,6 +63,11 @@ class Dataset:
                     f"`{part}_labels` must be int64, one for each of the {len(images)} images; "
                     f"got {labels.dtype} of shape {tuple(labels.shape)}."
                 )
+        if self.train_groups is not None and self.train_groups.shape != self.train_labels.shape:
+            raise ValueError(
+                f"`train_groups` must have one number for each of the {len(self.train_labels)} training images; "
+                f"got {tuple(self.train_groups.shape)}."
+            )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -66,8 +75,10 @@ class Dataset:
         return tuple(self.train_images.shape[1:])
 
 
-def in_memory(name: str, arrays: Arrays, checksum: str) -> Dataset:
-    """Make a data set of decoded arrays; their memory is shared where it can be.
+def in_memory(name: str, arrays: Arrays, checksum: str, groups: Groups | None = None) -> Dataset:
+    """Make a data set of decoded arrays, and of the group of each training image where that is known.
+
+    Their memory is shared where it can be.
 
     Example:
         >>> image, label = np.zeros((1, 1, 28, 28), np.uint8), np.array([7], np.uint8)
@@ -81,4 +92,5 @@ def in_memory(name: str, arrays: Arrays, checksum: str) -> Dataset:
         test_images=torch.from_numpy(arrays.test_images),
         test_labels=torch.from_numpy(arrays.test_labels).long(),
         checksum=checksum,
+        train_groups=None if groups is None else torch.from_numpy(groups).long(),
     )

@@ -71,8 +71,13 @@ def load_spec(name: str, spec: Spec, data_dir: Path | None) -> Dataset:
             f"{spec.layouts[0].folders[0]}. `vbdrop data get {name}` fetches it."
         )
     folder, layout = found
-    arrays = layout.read(folder)
-    return in_memory(name, arrays, verify(arrays, spec.checksums, folder))
+    arrays, groups = layout.read(folder), layout.read_groups(folder)
+    if groups is not None and len(groups) != len(arrays.train_labels):
+        raise DataError(
+            f"the index of groups in {folder} must have one number for each of the {len(arrays.train_labels)} training "
+            f"images; got {len(groups)}"
+        )
+    return in_memory(name, arrays, verify(arrays, spec.checksums, folder), groups)
 
 
 def get_spec(name: str, spec: Spec, data_dir: Path | None, progress: Progress) -> Path:

@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vbdrop.data.checksums import Checksums
-from vbdrop.data.dataset import Arrays
+from vbdrop.data.dataset import Arrays, Groups
+
+
+def _no_groups(folder: Path) -> Groups | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,15 @@ class FileLayout:
         files: The names of the files; each may be there with one of ``suffixes`` after it.
         read: Decodes the files of a folder, and raises :class:`~vbdrop.data.DataError` if it cannot.
         suffixes: The endings that ``read`` accepts.
+        read_groups: Gives the group of each training image, such as the photograph that it was cut from, or None where
+            the folder does not have it.
     """
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
     read: Callable[[Path], Arrays]
     suffixes: tuple[str, ...] = ("",)
+    read_groups: Callable[[Path], Groups | None] = _no_groups
 
     def found_in(self, root: Path) -> Path | None:
         """Return the first folder below ``root`` that holds any of the files: some, perhaps not all."""

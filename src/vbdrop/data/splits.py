@@ -4,12 +4,24 @@ import dataclasses
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from vbdrop.data.dataset import Dataset
+from vbdrop.data.errors import DataError
+
+BLOCK = 100
+"""How many neighbouring images are held out together where it is not known which of them belong together."""
+
+SPLITS = {
+    "image": "single images, drawn at random",
+    "group": "all images of a group, such as the digits of one photograph",
+    "block": f"{BLOCK} neighbours at a time, for a set whose groups are neighbours but not known",
+}
+"""What is held out -> what that means."""
 
 
-def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0) -> Dataset:
+def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0, split: str = "image") -> Dataset:
     """Hold out part of the training data: the result has the rest to train on, and that part in place of the test.
 
     So what trains and evaluates on a data set does the same on its validation split, and cannot see the real
@@ -17,11 +29,14 @@ def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0) -> Datase
 
     Args:
         dataset: The full data set.
-        n_valid: How many training images to hold out.
+        n_valid: How many training images to hold out. Whole groups may be a few more, which are then left out of
+            the validation data, too: they are in neither part.
         seed: Which ones; a different seed gives an independent draw.
+        split: What is held out, a key of :data:`SPLITS`.
 
     Raises:
         ValueError: ``n_valid`` leaves nothing to train on, or nothing to validate with.
+        DataError: The data set has no index of groups, and ``split`` asks for one.
 
     Example:
         >>> from vbdrop.data import hold_out, load
@@ -35,14 +50,48 @@ def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0) -> Datase
             f"`n_valid` must be between 1 and {count - 1}, one less than the training images; got {n_valid}."
         )
     # RandomState is the one generator whose stream NumPy promises never to change.
-    order = np.random.RandomState(seed).permutation(count)
-    valid, train = (torch.from_numpy(np.sort(part)) for part in (order[:n_valid], order[n_valid:]))
-    origin = f"{dataset.checksum} held out: {n_valid}, seed {seed}"
+    random = np.random.RandomState(seed)
+    if split == "image":
+        order = random.permutation(count)
+        held = order[:n_valid]
+    else:
+        groups = _groups(dataset, split)
+        held = _whole_groups(groups, random.permutation(int(groups.max()) + 1), n_valid)
+    if len(held) == count:
+        raise ValueError(f"`n_valid` must leave some of the groups to train on; got {n_valid} of {count} images.")
+    rest = np.setdiff1d(np.arange(count), held)
+    train, valid = (torch.from_numpy(np.sort(part)) for part in (rest, held[:n_valid]))
+    origin = f"{dataset.checksum} held out: {n_valid}, seed {seed}" + ("" if split == "image" else f", {split}")
     return dataclasses.replace(
         dataset,
         train_images=dataset.train_images[train],
         train_labels=dataset.train_labels[train],
         test_images=dataset.train_images[valid],
         test_labels=dataset.train_labels[valid],
+        train_groups=None,
         checksum=hashlib.sha256(origin.encode()).hexdigest(),
     )
+
+
+def _groups(dataset: Dataset, split: str) -> npt.NDArray[np.int64]:
+    """The group of each training image, as numbers from 0 on."""
+    if split == "block":
+        return np.arange(len(dataset.train_labels)) // BLOCK
+    if split != "group":
+        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}; got {split!r}.")
+    if dataset.train_groups is None:
+        raise DataError(
+            f"the data set {dataset.name} has no index of which images belong together, and the split needs one: "
+            "see its documentation for the file"
+        )
+    return np.unique(dataset.train_groups.numpy(), return_inverse=True)[1]
+
+
+def _whole_groups(groups: npt.NDArray[np.int64], order: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
+    """The images of the first groups of an order that together are at least so many, by the order of their groups."""
+    sizes = np.bincount(groups)[order]
+    chosen = order[: int(np.searchsorted(sizes.cumsum(), least)) + 1]
+    rank = np.full(len(order), len(order))
+    rank[chosen] = np.arange(len(chosen))
+    by_rank = np.argsort(rank[groups], kind="stable")
+    return by_rank[: int(np.isin(groups, chosen).sum())]

@@ -1,7 +1,10 @@
 """SVHN, cropped digits: two MATLAB files.
 
-Several digits come from one photograph, and the files do not say which. So a validation split can only be drawn by
-digit, and digits of one house number may be on both sides of it: its error is a little too low.
+Several digits come from one photograph, and the published files do not say which: a validation split that is drawn
+digit by digit has neighbours of its digits in the training data, and its error is a little too low. Where the file
+``train_photo.i32`` lies beside them (one little-endian int32 for each training digit, the number of its photograph),
+whole photographs can be held out. Without it blocks of neighbouring digits are: the digits of a photograph follow each
+other in the files, so that only the ends of a block share a photograph with the other side.
 """
 
 from pathlib import Path
@@ -11,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vbdrop.data.checksums import Checksums, of_channels_last
-from vbdrop.data.dataset import Arrays, Bytes
+from vbdrop.data.dataset import Arrays, Bytes, Groups
 from vbdrop.data.errors import DataError
 from vbdrop.data.matlab import read_matlab
 from vbdrop.data.spec import FileLayout, Mirror, Spec
 
 FILES = ("train_32x32.mat", "test_32x32.mat")
+PHOTOGRAPHS = "train_photo.i32"
+"""The index of photographs; it may be missing."""
 
 
 def read(folder: Path) -> Arrays:
@@ -26,6 +31,12 @@ def read(folder: Path) -> Arrays:
         DataError: A file is missing or damaged, or does not hold digits.
     """
     return Arrays(*_read_part(folder / FILES[0]), *_read_part(folder / FILES[1]))
+
+
+def read_photographs(folder: Path) -> Groups | None:
+    """Read the photograph of each training digit; None where the index is missing."""
+    path = folder / PHOTOGRAPHS
+    return np.fromfile(path, dtype="<i4").astype(np.int32) if path.is_file() else None
 
 
 def _read_part(path: Path) -> tuple[Bytes, Bytes]:
@@ -45,7 +56,7 @@ def _described(array: npt.NDArray[Any] | None) -> str:
     return "nothing of the kind" if array is None else f"{array.dtype} of shape {array.shape}"
 
 
-_LAYOUT = FileLayout(folders=("svhn", "SVHN", "."), files=FILES, read=read)
+_LAYOUT = FileLayout(folders=("svhn", "SVHN", "."), files=FILES, read=read, read_groups=read_photographs)
 
 SVHN = Spec(
     title="SVHN",

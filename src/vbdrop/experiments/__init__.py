@@ -5,12 +5,13 @@ from vbdrop.experiments.comparison import Comparison, compare
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.counts import LayerCount, count, units
 from vbdrop.experiments.execution import BusyError, execute
-from vbdrop.experiments.protocol import PROTOCOLS, Column, Protocol, Row, protocol_of
+from vbdrop.experiments.paper_tables import PROTOCOLS, protocol_of
+from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import PUBLISHED, Published, published_in
 from vbdrop.experiments.records import Record, all_records, record_of
 from vbdrop.experiments.runner import Runner, RunsSummary, Watcher
-from vbdrop.experiments.selection import choose, settings
-from vbdrop.experiments.table_runs import Book, Cell, checksums
+from vbdrop.experiments.selection import ranked, settings
+from vbdrop.experiments.table_runs import Book, Cell, Trial, checksums, splits
 from vbdrop.experiments.table_text import layout, markdown
 from vbdrop.experiments.tables import Figures, Stat, Table, TableCell, table
 from vbdrop.experiments.weights import trained_model
@@ -36,11 +37,11 @@ __all__ = [
     "Stat",
     "Table",
     "TableCell",
+    "Trial",
     "Watcher",
     "ablations",
     "all_records",
     "checksums",
-    "choose",
     "compare",
     "count",
     "execute",
@@ -49,9 +50,11 @@ __all__ = [
     "markdown",
     "protocol_of",
     "published_in",
+    "ranked",
     "record_of",
     "resolve",
     "settings",
+    "splits",
     "table",
     "trained_model",
     "units",

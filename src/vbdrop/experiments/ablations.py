@@ -10,7 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from vbdrop.experiments.protocol import LENET_300_100, Protocol, Row
+from vbdrop.experiments.paper_tables import LENET_300_100
+from vbdrop.experiments.protocol import Protocol, Row
 
 EPOCHS = 100
 """Of each run: those of Table 4. The table prints its own."""
@@ -162,8 +163,7 @@ def ablations(*, quick: bool = False) -> Protocol:
         title="VBD on weights with one thing changed, on validation data",
         kind="ablation",
         columns=(column,),
-        rows=tuple(ABLATIONS.values()),
-        trials=1,
+        rows=tuple(replace(row, knobs={}, replicated=True) for row in ABLATIONS.values()),
         on_validation=True,
     )
     return protocol.small() if quick else protocol

@@ -14,6 +14,17 @@ CLOCK = "seconds"
 """The one figure of an epoch that depends on the machine's clock."""
 
 
+PLACE = frozenset(
+    {
+        "arithmetic",
+        "threads",
+        "machine.capability",
+        *(f"versions.{name}" for name in ("commit", "kernels", "numpy", "torch", "vbdrop")),
+    }
+)
+"""What decides about the last bits of a run: where all of it is the same, the bits must be."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """A field in which two records differ.
@@ -52,6 +63,11 @@ class Comparison:
     def equal(self) -> bool:
         """Whether every figure is the same, to the last bit."""
         return not self.differences
+
+    @property
+    def elsewhere(self) -> tuple[Difference, ...]:
+        """What differs in the surroundings and may change the last bits; where nothing does, the bits must be equal."""
+        return tuple(each for each in self.surroundings if each.field in PLACE)
 
 
 def compare(recorded: Record, again: Record) -> Comparison:
@@ -110,7 +126,7 @@ def _surroundings(record: Record) -> dict[str, Any]:
         session = record.environment["sessions"][-1]
     except (RecordError, KeyError, IndexError):
         return {}
-    known = {name: session.get(name) for name in ("versions", "machine", "threads")}
+    known = {name: session.get(name) for name in ("arithmetic", "versions", "machine", "threads")}
     return dict(_leaves(known))
 
 

@@ -9,13 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vbdrop.data import NORMALISATIONS
+from vbdrop.data import NORMALISATIONS, SPLITS
 from vbdrop.methods import METHODS, method_named
 from vbdrop.models import MODELS
 from vbdrop.train import Budget, Method, RecordError
 from vbdrop.train.shrinking import check_shrinks
 
 ID_LENGTH = 12
+
+ARITHMETICS = ("kernels", "plain")
+"""What computes noise and KL: the compiled kernels where there are any, which improve from version to version; or the
+PyTorch formulas, which are slower and give the same figures with every version of the kernels."""
+
+ABSENT = {"arithmetic": "kernels", "split": "image"}
+"""Settings that came after runs were recorded, with the value that all runs had before: see :func:`option`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Config:
             data.
         n_train: Train on the first so many of the training examples; None for all of them.
         budget: Epochs, batch, learning rate, schedule and seed.
+        arithmetic: One of :data:`ARITHMETICS`.
+        split: What is held out, a key of :data:`vbdrop.data.SPLITS`.
     """
 
     method: str
@@ -48,6 +57,8 @@ class Config:
     n_valid: int = 0
     n_train: int | None = None
     budget: Budget = field(default_factory=Budget)
+    arithmetic: str = "kernels"
+    split: str = "image"
 
     @property
     def id(self) -> str:
@@ -71,9 +82,9 @@ class Config:
         return "validation" if self.n_valid else "test"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON holds them."""
+        """Return the settings as JSON holds them, without those of :data:`ABSENT` that have their old value."""
         value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self) | {"budget": self.budget.as_dict()}))
-        return value
+        return {name: each for name, each in value.items() if name not in ABSENT or each != ABSENT[name]}
 
     def build_method(self) -> Method:
         """Make the method with these hyper-parameters.
@@ -124,6 +135,8 @@ def resolve(
     n_valid: int = 0,
     n_train: int | None = None,
     budget: Budget,
+    arithmetic: str = "kernels",
+    split: str = "image",
 ) -> Config:
     """Make the full settings of a run: what is not given is written out with its default.
 
@@ -142,6 +155,9 @@ def resolve(
             raise ValueError(f"`{name}` must be a number of examples, an int >= {least}; got {value!r}.")
     if normalise not in NORMALISATIONS:
         raise ValueError(f"`normalise` must be one of {', '.join(NORMALISATIONS)}; got {normalise!r}.")
+    for name, word, known in (("arithmetic", arithmetic, ARITHMETICS), ("split", split, tuple(SPLITS))):
+        if word not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {word!r}.")
     check_shrinks(method, budget.shrink_every)
     return Config(
         method=method.name,
@@ -155,6 +171,8 @@ def resolve(
         n_valid=n_valid,
         n_train=n_train,
         budget=budget,
+        arithmetic=arithmetic,
+        split=split if n_valid else "image",
     )
 
 
@@ -172,7 +190,7 @@ def from_dict(value: object) -> Config:
         vbdrop.train.files.RecordError: the settings of a run must have ...
     """
     names = [each.name for each in dataclasses.fields(Config)]
-    if not isinstance(value, dict) or set(value) != set(names):
+    if not isinstance(value, dict) or set(value) | set(ABSENT) != set(names):
         got = ", ".join(value) if isinstance(value, dict) else repr(value)
         raise RecordError(f"the settings of a run must have {', '.join(names)}; got {got}")
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vbdrop.experiments.config import Config
+from vbdrop.experiments.execution import computing
 from vbdrop.experiments.inputs import facts
 from vbdrop.exporting.latency import one_thread
 from vbdrop.models import MODELS, build
@@ -17,6 +18,8 @@ from vbdrop.train.evaluation import BATCH as EVALUATED_AT_ONCE
 from vbdrop.train.method import Method, Step
 
 WARM_UP, STEPS, OUTLIERS = 2, 16, 2
+ENOUGH = 0.5
+"""Seconds of steps after which no more of them are measured."""
 _CLASSES = 10
 
 
@@ -77,28 +80,49 @@ class StepTimer:
         return (self.clock() - start) / EVALUATED_AT_ONCE
 
 
-def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
-    """Return the seconds that each of some runs will take in a process of its own.
+class Costs:
+    """What runs will cost, each in a process of its own: seconds of a core, from their start.
 
-    They are seconds of a core: what else the machine is doing at the moment does not count.
-    Runs that differ only in seed, epochs or the numbers among their hyper-parameters share a measurement.
+    What else the machine is doing at the moment does not count. Runs that differ only in seed, epochs or the numbers
+    among their hyper-parameters share a measurement, which is made when the first of them is asked for.
+
+    Args:
+        data_dir: Where the data are.
+    """
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self.data_dir = data_dir
+        self._measured: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def __call__(self, config: Config) -> float:
+        """Return the seconds of a run."""
+        kinds = tuple(value for value in config.hyper.values() if isinstance(value, str))
+        network = (config.model, tuple(config.model_args.items()))
+        key = (config.method, kinds, *network, config.budget.batch, config.arithmetic)
+        if key not in self._measured:
+            with one_thread(), computing(config.arithmetic):
+                timer = StepTimer(config, clock=time.process_time)
+                times = sorted(_steps(timer))
+                self._measured[key] = statistics.fmean(times[:-OUTLIERS]), timer.evaluation()
+        return _cost(config, *self._measured[key], self.data_dir)
+
+
+def _steps(timer: StepTimer) -> list[float]:
+    """The seconds of steps: so many, or fewer where they are slow."""
+    times = [timer.step() for _ in range(WARM_UP)][WARM_UP:]
+    while len(times) < STEPS and (len(times) <= OUTLIERS or math.fsum(times) < ENOUGH):
+        times.append(timer.step())
+    return times
+
+
+def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
+    """Return the seconds that each of some runs will take: see :class:`Costs`.
 
     Args:
         runs: The runs, from their start.
         data_dir: Where the data are.
     """
-    measured: dict[tuple[object, ...], tuple[float, float]] = {}
-    seconds = []
-    with one_thread():
-        for config in runs:
-            kinds = tuple(value for value in config.hyper.values() if isinstance(value, str))
-            key = (config.method, kinds, config.model, tuple(config.model_args.items()), config.budget.batch)
-            if key not in measured:
-                timer = StepTimer(config, clock=time.process_time)
-                times = sorted([timer.step() for _ in range(WARM_UP + STEPS)][WARM_UP:])
-                measured[key] = statistics.fmean(times[:-OUTLIERS]), timer.evaluation()
-            seconds.append(_cost(config, *measured[key], data_dir))
-    return seconds
+    return list(map(Costs(data_dir), runs))
 
 
 def _cost(config: Config, step: float, evaluation: float, data_dir: Path | None) -> float:

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import subprocess
 from datetime import datetime, timezone
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,23 +16,60 @@ from vbdrop.kernels import in_use
 PACKAGES = ("vbdrop", "torch", "numpy")
 
 
-def environment() -> dict[str, Any]:
+def environment(arithmetic: str = "kernels") -> dict[str, Any]:
     """Return the versions and the machine of this process.
+
+    Args:
+        arithmetic: That of the run, one of :data:`vbdrop.experiments.config.ARITHMETICS`.
 
     Example:
         >>> sorted(environment())
-        ['machine', 'threads', 'versions']
+        ['arithmetic', 'machine', 'threads', 'versions']
     """
     packages = {name: installed_version(name) for name in PACKAGES}
     return {
-        "versions": {"python": platform.python_version(), **packages, "kernels": in_use()},
+        "arithmetic": arithmetic,
+        "versions": {
+            "python": platform.python_version(),
+            **packages,
+            "commit": commit(),
+            "kernels": in_use() if arithmetic == "kernels" else "none",
+        },
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "processor": processor(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
         },
         "threads": torch.get_num_threads(),
     }
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """Return the commit of the source that is running, with ``+`` behind it if files of it were changed since.
+
+    ``"unknown"`` where the package does not run from a git repository of its own.
+
+    Example:
+        >>> commit() == "unknown" or len(commit().rstrip("+")) == 40
+        True
+    """
+    package = Path(__file__).resolve().parents[1]
+    commands = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no", "--", "."))
+    try:
+        head, changed = (
+            subprocess.run(
+                ["git", "-C", str(package), *command], check=True, capture_output=True, text=True, timeout=30
+            ).stdout.strip()
+            for command in commands
+        )
+        tracked = subprocess.run(
+            ["git", "-C", str(package), "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return "unknown" if tracked.returncode else f"{head}{'+' if changed else ''}"
 
 
 def now() -> str:

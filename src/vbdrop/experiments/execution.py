@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from vbdrop.experiments.counts import count, units
 from vbdrop.experiments.details import details
 from vbdrop.experiments.environment import environment, now
 from vbdrop.experiments.inputs import examples
+from vbdrop.experiments.kept_network import save_network
 from vbdrop.experiments.records import DETAILS, ENVIRONMENT, RESULT, Record, record_of
 from vbdrop.experiments.weights import save_weights
+from vbdrop.functional import native
 from vbdrop.models import build
 from vbdrop.objective import noisy_tensors
 from vbdrop.train import DivergedError, Epoch, RecordError, Report, Trained, checkpoint, fit
@@ -70,12 +72,23 @@ def execute(
         if not held:
             raise BusyError(f"another process is working on {record.folder}")
         if not record.finished:
-            with _session(record) as seen:
+            with _session(record, config.arithmetic) as seen, computing(config.arithmetic):
                 watched = _both(report, seen)
                 result = _made(config, record, data_dir, watched, keep_weights, checkpoint_seconds)
             write_json(record.folder / RESULT, result)
         checkpoint.remove(record.folder)
     return record
+
+
+def computing(arithmetic: str) -> AbstractContextManager[None]:
+    """Return the context in which a run of this arithmetic computes.
+
+    Example:
+        >>> with computing("plain"):
+        ...     native.usable(torch.zeros(3))
+        False
+    """
+    return native.formulas_only() if arithmetic == "plain" else nullcontext()
 
 
 def _made(
@@ -101,6 +114,8 @@ def _made(
         return _head(config, "diverged") | {"diverged_in_epoch": error.epoch}
     if keep_weights:
         save_weights(trained.model, record.folder)
+    if method.family != "regulariser" and not config.n_valid:
+        save_network(trained.network, record.folder)
     write_json(record.folder / DETAILS, details(config, trained.model, trained.network, data.test))
     return _figures(config, trained)
 
@@ -153,7 +168,7 @@ def _digest(network: nn.Module) -> str:
 
 
 @contextmanager
-def _session(record: Record) -> Iterator[list[Epoch]]:
+def _session(record: Record, arithmetic: str) -> Iterator[list[Epoch]]:
     """Write down where and when this process works on the run: before it starts, and when it has ended."""
     try:
         sessions = record.environment["sessions"]
@@ -161,7 +176,7 @@ def _session(record: Record) -> Iterator[list[Epoch]]:
         sessions = []
     seen: list[Epoch] = []
     start = time.monotonic()
-    session: dict[str, Any] = {**environment(), "started": now()}
+    session: dict[str, Any] = {**environment(arithmetic), "started": now()}
     path = record.folder / ENVIRONMENT
     write_json(path, {"sessions": [*sessions, session]})
     yield seen

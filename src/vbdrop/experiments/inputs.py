@@ -26,6 +26,7 @@ class Facts(NamedTuple):
     checksum: str
     train: int
     test: int
+    has_groups: bool
 
 
 @lru_cache(maxsize=8)
@@ -37,10 +38,12 @@ def facts(data: str, data_dir: Path | None = None) -> Facts:
 
     Example:
         >>> facts("digits")[1:]
-        (8000, 2000)
+        (8000, 2000, False)
     """
     dataset = load(data, data_dir)
-    return Facts(dataset.checksum, len(dataset.train_labels), len(dataset.test_labels))
+    return Facts(
+        dataset.checksum, len(dataset.train_labels), len(dataset.test_labels), dataset.train_groups is not None
+    )
 
 
 def examples(config: Config, data_dir: Path | None = None) -> Examples:
@@ -52,19 +55,33 @@ def examples(config: Config, data_dir: Path | None = None) -> Examples:
         ValueError: They do not fit the network.
     """
     return _examples(
-        config.data, config.checksum, config.model, config.normalise, config.n_valid, config.n_train, data_dir
+        config.data,
+        config.checksum,
+        config.model,
+        config.normalise,
+        config.n_valid,
+        config.split,
+        config.n_train,
+        data_dir,
     )
 
 
 @lru_cache(maxsize=1)
 def _examples(
-    data: str, checksum: str, model: str, how: str, n_valid: int, n_train: int | None, data_dir: Path | None
+    data: str,
+    checksum: str,
+    model: str,
+    how: str,
+    n_valid: int,
+    split: str,
+    n_train: int | None,
+    data_dir: Path | None,
 ) -> Examples:
     dataset = load(data, data_dir)
     if dataset.checksum != checksum:
         raise RecordError(f"the run needs the data set {data} with the checksum {checksum}; got {dataset.checksum}")
     if n_valid:
-        dataset = hold_out(dataset, n_valid)
+        dataset = hold_out(dataset, n_valid, split=split)
     count = len(dataset.train_labels)
     if n_train is not None and n_train > count:
         raise ValueError(f"`n_train` must be at most the {count} training examples of {data}; got {n_train}.")

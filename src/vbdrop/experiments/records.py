@@ -19,6 +19,8 @@ CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS = (
     "result.json",
     "weights.safetensors",
 )
+NETWORK = "network.safetensors"
+"""The small network of a run that compresses: see :mod:`vbdrop.experiments.kept_network`."""
 DETAILS, MEASURED = "details.json", "measured.json"
 """For the report: what is inside the trained model, and what was measured of the small one."""
 RESULT_FIELDS = frozenset({"run", "outcome", "epochs", "evaluated_on"})

@@ -1,12 +1,14 @@
 """Make many runs with several processes: skip what has ended, survive what fails, stop and go on at will."""
 
 import json
+import math
 import os
 import queue
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,33 +147,40 @@ class Runner:
         }
         self._events: queue.Queue[tuple[_Worker, dict[str, Any]]] = queue.Queue()
 
-    def make(self, missing: Callable[[], Sequence[Config]]) -> RunsSummary:
-        """Make all runs, until none is missing but those that failed.
+    def make(self, missing: Callable[[], Sequence[Config]], seconds: float = math.inf) -> RunsSummary:
+        """Make all runs, until none is missing but those that failed, or the time is over.
 
         Args:
-            missing: Gives the runs that can be made now and have not ended; it is asked again whenever one ends, since
-                what is run next may depend on it.
+            missing: Gives the runs that can be made now and have not ended, in the order in which to make them; it is
+                asked again whenever one ends, since what is run next may depend on it.
+            seconds: How long; what is still running then is stopped, and goes on from its checkpoint the next time.
         """
         summary = RunsSummary()
+        end = time.monotonic() + seconds
+        runs: Sequence[Config] | None = None
         idle: list[_Worker] = []
         active: list[_Worker] = []
         elsewhere: set[str] = set()
         try:
             while True:
-                waiting = self._waiting(missing(), active, summary)
+                runs = missing() if runs is None else runs
+                waiting = self._waiting(runs, active, summary)
                 ready = [config for config in waiting if config.id not in elsewhere]
                 self._hand_out(ready, idle, active)
-                if not active and not waiting:
+                if (not active and not waiting) or time.monotonic() >= end:
                     return summary
                 try:
                     worker, event = self._events.get(timeout=POLL_SECONDS)
                 except queue.Empty:
-                    elsewhere.clear()
+                    if elsewhere:
+                        elsewhere.clear()
+                        runs = None  # it may have ended there
                     continue
                 if event["kind"] == "progress" and worker.config is not None:
                     self.watcher.progressed(worker.config, event["done"], event["steps"], event["said"])
                 elif worker in active:
                     active.remove(worker)
+                    runs = None
                     self._ended(worker, event, summary, elsewhere, idle)
         finally:
             for worker in (*idle, *active):

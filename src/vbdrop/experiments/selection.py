@@ -1,18 +1,28 @@
 """Hyper-parameters are chosen on the validation split, within the same number of trials for every method.
 
 A trial is a run on the training data without the split (55,000 of MNIST's 60,000), evaluated on the split (5,000) after
-its last epoch. The test data are not looked at. What is chosen:
+its last epoch. The test data are not looked at. One rule holds for all methods:
 
-- for a table of errors: the setting with the lowest validation error (then the lowest nll);
-- for a table of compression: the **smallest** network whose validation error is at most ``margin`` points above that of
-  the plain network trained alike; where no setting is that good, the one with the lowest error. Small is counted in
+1. every setting is tried with one seed;
+2. the better half of them, and at least two, are tried with a second seed (successive halving);
+3. of those, the means over both seeds decide.
+
+What is better:
+
+- for a table of errors: the lower validation error;
+- for a table of compression: the **smaller** network among those whose validation error is at most ``margin`` points
+  above that of the plain network trained alike; where no setting is that good, the lower error. Small is counted in
   non-zero weights for weights, and in the weights between live units for neurons.
 
-A setting whose loss became infinite is never chosen.
+Settings that are no further apart than `TIE` allows are equally good, and the simplest of them wins: the one that
+changes the fewest of the method's defaults, and then the one that comes first in its grid. A setting whose loss became
+infinite is never chosen.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from vbdrop.experiments.config import make_method
@@ -23,18 +33,26 @@ from vbdrop.train import Method
 SIZES: Mapping[Kind, str] = {"weights": "nonzero", "neurons": "compact_weights"}
 """Kind of table -> the figure that says how small a network is."""
 
+TIE = 0.25
+"""Two errors are equal if they differ by less than this share of the standard error that comes from counting: of 5,000
+digits and an error of 2 % with two seeds, 0.035 points or less than two digits."""
+
+TIE_SIZE = 1.02
+"""Two networks are of one size if one has at most so many times the weights of the other."""
+
 
 def settings(row: Row, trials: int) -> list[Method]:
     """Return the settings of a row's method that are tried, at most ``trials`` of them.
 
-    They are the grid of the method's knobs; of a larger grid, settings at even steps through it, its ends included.
+    They are the grid of the row's knobs; of a larger grid, settings at even steps through it, its ends included.
 
     Example:
-        >>> row = Row("bernoulli", "Dropout", "bernoulli-dropout")
+        >>> row = Row("bernoulli", "Dropout", "bernoulli-dropout", knobs={"rate": (0.2, 0.3, 0.5)})
         >>> [method.rate for method in settings(row, trials=2)]
         [0.2, 0.5]
     """
-    knobs = {name: values for name, values in method_named(row.method).knobs.items() if name not in row.fixed}
+    knobs = method_named(row.method).knobs if row.knobs is None else row.knobs
+    knobs = {name: values for name, values in knobs.items() if name not in row.fixed}
     grid = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
     if len(grid) > trials:
         last = len(grid) - 1
@@ -42,40 +60,94 @@ def settings(row: Row, trials: int) -> list[Method]:
     return [make_method(row.method, {**row.fixed, **setting}) for setting in grid]
 
 
-def choose(
-    results: Sequence[Mapping[str, Any]], *, kind: Kind, margin: float | None, reference: float | None
-) -> int | None:
-    """Return the index of the chosen trial; None if every one of them diverged.
+def simplicity(method: Method) -> int:
+    """Return how many of a method's hyper-parameters differ from its defaults: the fewer, the simpler it is.
+
+    Example:
+        >>> simplicity(make_method("bernoulli-dropout", {"rate": 0.3}))
+        1
+    """
+    return sum(getattr(method, each.name) != each.default for each in fields(method))
+
+
+def mean_result(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the means over the seeds of one setting; a setting diverged if one of its seeds did.
+
+    Example:
+        >>> runs = [{"outcome": "finished", "error": 1.5, "examples": 100}, {"outcome": "finished", "error": 2.5,
+        ...     "examples": 100}]
+        >>> mean_result(runs)
+        {'outcome': 'finished', 'error': 2.0, 'examples': 200.0}
+    """
+    outcome = "finished" if all(result["outcome"] == "finished" for result in results) else "diverged"
+    if outcome == "diverged":
+        return {"outcome": outcome}
+    names = [name for name in ("error", "nll", *SIZES.values()) if name in results[0]]
+    means = {name: math.fsum(result[name] for result in results) / len(results) for name in names}
+    return {"outcome": outcome, **means, "examples": math.fsum(result["examples"] for result in results)}
+
+
+def ranked(
+    results: Sequence[Mapping[str, Any]],
+    *,
+    kind: Kind,
+    margin: float | None,
+    reference: float | None,
+    simplest: Sequence[int] = (),
+) -> list[int]:
+    """Return the indices of the settings that did not diverge, the best one first.
 
     Args:
-        results: What the trials ended with.
+        results: What the settings gave, means over their seeds: see :func:`mean_result`.
         kind: What the table is about.
-        margin: How many points above ``reference`` the error may be; None to choose the lowest error.
+        margin: How many points above ``reference`` the error may be; None to go by the error alone.
         reference: The validation error of the plain network.
+        simplest: How simple each setting is, the smaller the simpler; by default they are all alike.
 
     Example:
         >>> trials = [
-        ...     {"outcome": "finished", "error": 1.8, "nll": 0.1, "nonzero": 9000},
-        ...     {"outcome": "finished", "error": 2.0, "nll": 0.1, "nonzero": 4000},
-        ...     {"outcome": "finished", "error": 2.4, "nll": 0.1, "nonzero": 2000},
+        ...     {"outcome": "finished", "error": 1.8, "nll": 0.1, "nonzero": 9000, "examples": 5000},
+        ...     {"outcome": "finished", "error": 2.0, "nll": 0.1, "nonzero": 4000, "examples": 5000},
+        ...     {"outcome": "finished", "error": 2.4, "nll": 0.1, "nonzero": 2000, "examples": 5000},
         ... ]
-        >>> choose(trials, kind="weights", margin=0.3, reference=1.8)
-        1
-        >>> choose(trials, kind="weights", margin=None, reference=None)
-        0
+        >>> ranked(trials, kind="weights", margin=0.3, reference=1.8)
+        [1, 0, 2]
+        >>> ranked(trials, kind="weights", margin=None, reference=None)
+        [0, 1, 2]
     """
-    finished = [index for index, result in enumerate(results) if result["outcome"] == "finished"]
-    if not finished:
-        return None
-    if margin is not None and kind in SIZES:
-        if reference is None:
-            raise ValueError(
-                "`reference` must be the plain network's validation error where there is a margin; got None."
-            )
-        size = SIZES[kind]
-        limit = reference + margin + 1e-9  # errors are shares of 5,000 and the margin is decimal
-        good = [index for index in finished if results[index]["error"] <= limit]
-        if good:
-            return min(good, key=lambda index: (results[index][size], results[index]["error"], index))
-        return min(finished, key=lambda index: (results[index]["error"], results[index][size], index))
-    return min(finished, key=lambda index: (results[index]["error"], results[index]["nll"], index))
+    size = SIZES.get(kind) if margin is not None else None
+    if size is not None and reference is None:
+        raise ValueError("`reference` must be the plain network's validation error where there is a margin; got None.")
+    limit = math.inf if size is None or reference is None or margin is None else reference + margin + 1e-9
+    left = [index for index, result in enumerate(results) if result["outcome"] == "finished"]
+    order = []
+    while left:
+        good = [index for index in left if results[index]["error"] <= limit]
+        equal = _equally_small(results, good, size) if size and good else _equally_right(results, left)
+        best = min(equal, key=lambda index: (simplest[index] if simplest else 0, index))
+        order.append(best)
+        left.remove(best)
+    return order
+
+
+def _equally_small(results: Sequence[Mapping[str, Any]], indices: list[int], size: str) -> list[int]:
+    least = min(results[index][size] for index in indices)
+    return [index for index in indices if results[index][size] <= TIE_SIZE * least]
+
+
+def _equally_right(results: Sequence[Mapping[str, Any]], indices: list[int]) -> list[int]:
+    best = min((results[index] for index in indices), key=lambda result: (result["error"], result["nll"]))
+    share = best["error"] / 100
+    standard_error = 100 * math.sqrt(share * (1 - share) / best["examples"])
+    limit = best["error"] + TIE * standard_error
+    return [index for index in indices if results[index]["error"] <= limit]
+
+
+def survivors(count: int) -> int:
+    """Return how many of so many settings are tried with a second seed.
+
+    Example:
+        >>> [survivors(count) for count in (8, 6, 4, 3)]
+        [4, 3, 2, 2]
+    """
+    return max(2, math.ceil(count / 2))

@@ -1,17 +1,48 @@
 """The runs of a table: for each of its cells the trials, and then, with what they chose, the runs that count."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.inputs import facts
-from vbdrop.experiments.protocol import Column, Protocol, Row
+from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.records import Record, all_records, record_of
-from vbdrop.experiments.selection import choose, settings
+from vbdrop.experiments.selection import mean_result, ranked, settings, simplicity, survivors
 from vbdrop.train import Method, RecordError
+
+ARITHMETIC = "plain"
+"""That of all runs of a table: it stays when the kernels change, so that a record can be made again."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting of a method on the validation split, as far as it has been run.
+
+    Attributes:
+        runs: A run for each seed with which it is tried.
+        results: What they gave; None for one that has not ended.
+    """
+
+    runs: tuple[Config, ...]
+    results: tuple[Mapping[str, Any] | None, ...]
+
+    @property
+    def hyper(self) -> Mapping[str, Any]:
+        """The hyper-parameters."""
+        return self.runs[0].hyper
+
+    @property
+    def left(self) -> int:
+        """How many runs have not ended."""
+        return self.results.count(None)
+
+    @property
+    def mean(self) -> Mapping[str, Any]:
+        """The means over the seeds that have ended."""
+        return mean_result([result for result in self.results if result is not None])
 
 
 @dataclass(frozen=True)
@@ -21,24 +52,24 @@ class Cell:
     Attributes:
         row: The method.
         column: The network.
-        trials: The runs on the validation split.
-        reference: The runs of the plain network that the choice depends on; empty where it depends on none.
-        chosen: Which trial was chosen; None if it is not decided yet, or if every trial diverged.
-        finals: The runs that count, a seed each: on all of the training data, unless the table is about validation;
-            with what was chosen or, as long as nothing is, with the method's defaults; empty if every trial diverged.
+        trials: The settings on the validation split; none where there is nothing to choose.
+        reference: The plain network there, if the choice depends on it.
+        order: The settings that were tried with all seeds, the best one first; empty if that is not decided yet, or if
+            every trial diverged.
+        finals: The runs that count, one for each seed: on all of the training data, unless the table is about
+            validation; with what was chosen or, as long as nothing is, with the method's defaults; empty if every trial
+            diverged.
         results: What those of them that have ended gave.
-        trial_results: What the trials gave; None for one that has not ended.
         trials_left: How many of the runs have not ended on which the choice depends.
     """
 
     row: Row
     column: Column
-    trials: tuple[Config, ...]
-    reference: tuple[Config, ...]
-    chosen: int | None
+    trials: tuple[Trial, ...]
+    reference: Trial | None
+    order: tuple[int, ...]
     finals: tuple[Config, ...]
     results: tuple[Mapping[str, Any], ...]
-    trial_results: tuple[Mapping[str, Any] | None, ...]
     trials_left: int
 
     @property
@@ -47,14 +78,20 @@ class Cell:
         return self.trials_left == 0
 
     @property
-    def choice(self) -> Mapping[str, Any] | None:
-        """The hyper-parameters that were chosen."""
-        return None if self.chosen is None else self.trials[self.chosen].hyper
+    def chosen(self) -> Trial | None:
+        """The setting that was chosen; None if nothing is, or there is nothing to choose."""
+        return self.trials[self.order[0]] if self.order else None
 
     @property
-    def validation(self) -> Mapping[str, Any] | None:
-        """What the chosen trial gave."""
-        return None if self.chosen is None else self.trial_results[self.chosen]
+    def runner_up(self) -> Trial | None:
+        """The setting that would have been chosen without that one."""
+        return self.trials[self.order[1]] if len(self.order) > 1 else None
+
+    @property
+    def trial_runs(self) -> tuple[Config, ...]:
+        """All runs on the validation split on which the choice depends, as far as they are known."""
+        trials = (*self.trials, *(() if self.reference is None else (self.reference,)))
+        return tuple(config for trial in trials for config in trial.runs)
 
 
 class Book:
@@ -64,18 +101,27 @@ class Book:
         protocol: The table.
         records: The folder of records.
         checksums: Data set -> its checksum; by default that of the records that are there.
+        splits: Data set -> what is held out of it, where that is not what the table asks for: see :func:`splits`.
 
     Example:
-        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.paper_tables import protocol_of
         >>> book = Book(protocol_of(4), Path("no/such/folder"))
         >>> cell = book.cell("vbd", "lenet-300-100")
         >>> len(cell.trials), cell.chosen, len(book.missing())
-        (4, None, ...)
+        (6, None, ...)
     """
 
-    def __init__(self, protocol: Protocol, records: Path, checksums: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        records: Path,
+        checksums: Mapping[str, str] | None = None,
+        splits: Mapping[str, str] | None = None,
+    ) -> None:
         self.protocol = protocol
         self.records = records
+        self._splits = splits or {}
+        self._all: list[tuple[Record, Config]] | None = None
         self._checksums = checksums if checksums is not None else _recorded_checksums(records)
 
     def cell(self, row_key: str, column_key: str) -> Cell:
@@ -85,31 +131,61 @@ class Book:
             RecordError: A record is damaged.
         """
         row, column = self.protocol.row(row_key), self.protocol.column(column_key)
+        if column_key in row.pooled:
+            return replace(self.cell(row.pooled[column_key], column_key), row=row)
         selecting = self.protocol.column(column.select_on) if column.select_on else column
-        trials = [self._config(method, selecting, trial=True) for method in settings(row, self.protocol.trials)]
-        reference = self._reference(row, selecting)
-        trial_results, reference_results = ([self.result(config) for config in each] for each in (trials, reference))
-        trials_left, chosen = [*trial_results, *reference_results].count(None), None
-        if not trials_left:
-            plain = next((result["error"] for result in reference_results if result and "error" in result), None)
-            ended = [result for result in trial_results if result is not None]
-            chosen = choose(ended, kind=self.protocol.kind, margin=row.margin, reference=plain)
+        methods = settings(row, selecting.trials)
+        trials, reference, order, trials_left = self._selected(row, selecting, methods)
         finals: list[Config] = []
-        if chosen is not None or trials_left:
-            hyper = row.fixed if chosen is None else trials[chosen].hyper
-            finals = self._finals(make_method(row.method, hyper), column)
+        if order or trials_left or not trials:
+            hyper = trials[order[0]].hyper if order else methods[0].settings() if not trials else row.fixed
+            finals = self._finals(make_method(row.method, hyper), row, column)
         results = [result for config in finals if (result := self.result(config)) is not None]
-        return Cell(
-            row=row,
-            column=column,
-            trials=tuple(trials),
-            reference=tuple(reference),
-            chosen=chosen,
-            finals=tuple(finals),
-            results=tuple(results),
-            trial_results=tuple(trial_results),
-            trials_left=trials_left,
-        )
+        return Cell(row, column, tuple(trials), reference, tuple(order), tuple(finals), tuple(results), trials_left)
+
+    def _selected(
+        self, row: Row, column: Column, methods: Sequence[Method]
+    ) -> tuple[list[Trial], Trial | None, list[int], int]:
+        """The trials of a row, the plain network's, their order if it is decided, and how many runs are left till then.
+
+        See :mod:`vbdrop.experiments.selection` for the rule.
+        """
+        if len(methods) == 1:
+            return [], None, [], 0
+        reference = None
+        if row.margin is not None:
+            (plain,) = settings(self.protocol.reference, column.trials)
+            reference = self._trial(plain, column, len(TRIAL_SEEDS))
+        error = None if reference is None or reference.left else reference.mean.get("error")
+        by_size = row.margin is not None and error is not None
+
+        def order_of(trials: Sequence[Trial]) -> list[int]:
+            return ranked(
+                [trial.mean for trial in trials],
+                kind=self.protocol.kind,
+                margin=row.margin if by_size else None,
+                reference=error,
+                simplest=[simplicity(make_method(row.method, trial.hyper)) for trial in trials],
+            )
+
+        trials = [self._trial(method, column, 1) for method in methods]
+        first = sum(trial.left for trial in trials)
+        waiting = 0 if reference is None else reference.left
+        more = survivors(len(methods)) * (len(TRIAL_SEEDS) - 1)
+        if first or waiting:
+            return trials, reference, [], first + waiting + more
+        kept = order_of(trials)[: survivors(len(methods))]
+        trials = [
+            self._trial(method, column, len(TRIAL_SEEDS) if index in kept else 1)
+            for index, method in enumerate(methods)
+        ]
+        left = sum(trial.left for trial in trials)
+        order = [] if left else [kept[index] for index in order_of([trials[index] for index in kept])]
+        return trials, reference, order, left
+
+    def _trial(self, method: Method, column: Column, seeds: int) -> Trial:
+        runs = tuple(self._config(method, column, seed=seed, trial=True) for seed in TRIAL_SEEDS[:seeds])
+        return Trial(runs, tuple(map(self.result, runs)))
 
     def cells(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
         """Return the cells of these rows and columns, or of all."""
@@ -120,24 +196,79 @@ class Book:
     def missing(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
         """Return the runs that can be made now and have not ended: trials first, each once."""
         cells = self.cells(rows, columns)
-        trials = [config for cell in cells for config in (*cell.reference, *cell.trials)]
-        finals = [config for cell in cells if cell.chosen is not None for config in cell.finals]
-        unique = {config.id: config for config in (*trials, *finals)}
+        trials = [config for cell in cells for config in cell.trial_runs]
+        finals = [config for cell in cells if cell.decided for config in cell.finals]
+        return self._unfinished((*trials, *finals))
+
+    def _unfinished(self, runs: Iterable[Config]) -> list[Config]:
+        unique = {config.id: config for config in runs}
         return [config for config in unique.values() if not record_of(config, self.records).finished]
 
     def without_trials(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
         """Return the runs on all training data that have not ended, with the defaults where nothing is chosen yet."""
-        unique = {config.id: config for cell in self.cells(rows, columns) for config in cell.finals}
-        return [config for config in unique.values() if not record_of(config, self.records).finished]
+        return self._unfinished(config for cell in self.cells(rows, columns) for config in cell.finals)
 
     def expected(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
         """Return all runs that are still to be made; where nothing is chosen yet, with the method's defaults."""
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
             if not cell.decided:
-                finals = [config for config in cell.finals if config.id not in runs]
-                runs |= {f"{cell.row.key}/{config.id}": config for config in finals}
+                later = [*self._second_seeds(cell), *cell.finals]
+                runs |= {f"{cell.row.key}/{config.id}": config for config in later if config.id not in runs}
         return list(runs.values())
+
+    def _second_seeds(self, cell: Cell) -> list[Config]:
+        """What follows the first seeds of all settings: half of them again, any half as long as it is not known."""
+        if any(len(trial.runs) > 1 for trial in cell.trials):
+            return []
+        half = cell.trials[: survivors(len(cell.trials))]
+        return [
+            replace(config, budget=replace(config.budget, seed=seed))
+            for config in (trial.runs[0] for trial in half)
+            for seed in TRIAL_SEEDS[1:]
+        ]
+
+    def older_runs(self, cell: Cell) -> list[Record]:
+        """Return recorded runs of a cell's method and network that are not what the table asks for today.
+
+        They have another arithmetic, budget or setting, and fill no cell; they are shown where nothing else is. Of
+        several kinds it is that with the most seeds, then that which differs the least from the method's defaults;
+        their figures have no part in it. There are none for a row that is about a low error: what sets it apart was
+        not chosen.
+        """
+        if cell.row.margin == 0 or self.protocol.quick:
+            return []
+        fixed = {name: _as_json(value) for name, value in cell.row.fixed.items()}
+        kinds: dict[str, list[tuple[Config, Record]]] = {}
+        for record, config in self._recorded():
+            if self._is_older(cell, config) and fixed.items() <= config.hyper.items() and record.finished:
+                unseeded = replace(config, budget=replace(config.budget, seed=0))
+                kinds.setdefault(unseeded.id, []).append((config, record))
+
+        def rank(kind: list[tuple[Config, Record]]) -> tuple[int, int, str]:
+            config = kind[0][0]
+            return -len(kind), simplicity(make_method(config.method, config.hyper)), config.id
+
+        best = min(kinds.values(), key=rank, default=[])
+        return [record for _, record in best if record.result["outcome"] == "finished"]
+
+    def _is_older(self, cell: Cell, config: Config) -> bool:
+        column = cell.column
+        on_validation = config.n_valid > 0
+        return (
+            (config.method, config.model, config.data) == (cell.row.method, column.model, column.data)
+            and all(config.model_args.get(name) == value for name, value in column.model_args.items())
+            and config.normalise == column.normalise
+            and config.n_train is None
+            and on_validation == self.protocol.on_validation
+            and config.arithmetic != ARITHMETIC
+        )
+
+    def _recorded(self) -> list[tuple[Record, Config]]:
+        if self._all is None:
+            found = [(record, _readable(record)) for record in all_records(self.records)]
+            self._all = [(record, config) for record, config in found if config is not None]
+        return self._all
 
     def result(self, config: Config) -> Mapping[str, Any] | None:
         """Return what a run gave; None if it has not ended.
@@ -153,17 +284,12 @@ class Book:
             raise RecordError(f"{record.folder} holds the result of another run, {result['run']}")
         return result
 
-    def _reference(self, row: Row, column: Column) -> list[Config]:
-        if row.margin is None:
-            return []
-        (plain, *_) = settings(self.protocol.reference, self.protocol.trials)
-        return [self._config(plain, column, trial=True)]
+    def _finals(self, method: Method, row: Row, column: Column) -> list[Config]:
+        seeds = range(self.protocol.seeds_of(row, column))
+        return [self._config(method, column, seed=seed) for seed in seeds]
 
-    def _finals(self, method: Method, column: Column) -> list[Config]:
-        trial = self.protocol.on_validation
-        return [self._config(method, column, trial=trial, seed=seed) for seed in range(column.seeds)]
-
-    def _config(self, method: Method, column: Column, *, trial: bool, seed: int | None = None) -> Config:
+    def _config(self, method: Method, column: Column, *, seed: int, trial: bool = False) -> Config:
+        held_out = trial or self.protocol.on_validation
         return resolve(
             method,
             model=column.model,
@@ -171,9 +297,11 @@ class Book:
             data=column.data,
             checksum=self._checksums.get(column.data, ""),
             normalise=column.normalise,
-            n_valid=column.n_valid if trial else 0,
+            n_valid=column.n_valid if held_out else 0,
             n_train=column.n_train,
-            budget=column.budget_of(method, column.budget.seed if seed is None else seed),
+            budget=column.budget_of(method, seed, trial=trial),
+            arithmetic=ARITHMETIC,
+            split=self._splits.get(column.data, column.split),
         )
 
 
@@ -184,12 +312,31 @@ def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str
         DataError: One of them is not there, or damaged.
 
     Example:
-        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.paper_tables import protocol_of
         >>> list(checksums(protocol_of(1, quick=True)))
         ['digits']
     """
     names = dict.fromkeys(column.data for column in protocol.columns)
     return {name: facts(name, data_dir).checksum for name in names}
+
+
+def splits(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
+    """Return what can be held out of each data set: blocks in the place of groups where the index of groups is missing.
+
+    Raises:
+        DataError: A data set is not there, or damaged.
+
+    Example:
+        >>> from vbdrop.experiments.paper_tables import protocol_of
+        >>> splits(protocol_of(3, quick=True))
+        {'digits': 'image'}
+    """
+    return {
+        column.data: "block"
+        if column.split == "group" and not facts(column.data, data_dir).has_groups
+        else column.split
+        for column in protocol.columns
+    }
 
 
 def _recorded_checksums(records: Path) -> dict[str, str]:
@@ -200,6 +347,11 @@ def _recorded_checksums(records: Path) -> dict[str, str]:
         if config is not None:
             seen.setdefault(config.data, Counter())[config.checksum] += 1
     return {name: counter.most_common(1)[0][0] for name, counter in seen.items()}
+
+
+def _as_json(value: object) -> object:
+    """A setting as the record of a run has it: JSON has lists where a method has tuples."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _readable(record: Record) -> Config | None:

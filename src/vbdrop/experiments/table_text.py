@@ -6,8 +6,10 @@ from itertools import groupby
 from typing import Any
 
 from vbdrop.experiments.curves import CLOSE, at_one_size
-from vbdrop.experiments.protocol import Column
+from vbdrop.experiments.protocol import Column, Protocol
+from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import Stat, Table, TableCell
+from vbdrop.methods import Plain
 from vbdrop.sheets import Sheet
 
 NOT_RUN = "not run"
@@ -17,6 +19,7 @@ TO_BASE = "to base"
 BESIDE = (PAPER, TO_BASE)
 """Columns that say something about the one before them."""
 DEFAULT = "*"
+OLDER = "†"
 
 
 def layout(table: Table) -> list[Sheet]:
@@ -25,7 +28,7 @@ def layout(table: Table) -> list[Sheet]:
     Example:
         >>> from pathlib import Path
         >>> from vbdrop.experiments.table_runs import Book
-        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.paper_tables import protocol_of
         >>> from vbdrop.experiments.tables import table
         >>> layout(table(Book(protocol_of(3), Path("no/such/folder"))))[0].rows[0]
         ('No dropout', 'not run', '22.01')
@@ -43,13 +46,34 @@ def chosen(table: Table) -> Sheet | None:
     for cell in table.cells:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
-        setting = described(cell.choice) or NONE
-        rows.append((cell.row.title, cell.column.title, setting, f"{cell.validation_error:.2f}", str(cell.trials)))
+        setting, second = (described(each or {}) or NONE for each in (cell.choice, cell.runner_up))
+        found, other = cell.validation, cell.runner_up_validation
+        rows.append(
+            (
+                cell.row.title, cell.column.title, setting, _on_validation(found, table), second,
+                NONE if other is None or found is None else _apart(other, found, table), str(cell.trials),
+            )
+        )  # fmt: skip
         ours.append(cell.row.ours)
-    if not rows or not any(cell.choice for cell in table.cells):
+    if not rows:
         return None
-    header = ("Method", "on", "chosen", "validation error %", "settings tried")
+    header = ("Method", "on", "chosen", "validation error %", "runner-up", "its distance", "settings tried")
     return Sheet("Chosen on the validation split", header, tuple(rows), tuple(ours))
+
+
+def _on_validation(result: Mapping[str, Any] | None, table: Table) -> str:
+    """The mean error, and the size where the choice depends on it."""
+    if result is None:
+        return NONE
+    size = SIZES.get(table.protocol.kind)
+    return f"{result['error']:.2f}" + (f", {result[size]:,.0f} weights" if size else "")
+
+
+def _apart(other: Mapping[str, Any], chosen: Mapping[str, Any], table: Table) -> str:
+    """How far a setting is from the one that was chosen."""
+    size = SIZES.get(table.protocol.kind)
+    more = f", {100 * (other[size] / chosen[size] - 1):+.0f} % weights" if size and chosen[size] else ""
+    return f"{other['error'] - chosen['error']:+.2f} points{more}"
 
 
 def described(hyper: Mapping[str, Any]) -> str:
@@ -82,19 +106,22 @@ def notes(table: Table) -> list[str]:
             "all training data."
         )
     if any(cell.choice for cell in table.cells):
-        said.append(f"The setting is what the validation split chose, among {protocol.trials} at most.")
+        said.append(
+            "The setting is what the validation split chose. Every setting is tried with one seed, the better half of "
+            "them with a second one, and the means over both decide; of equally good settings, the simplest."
+        )
     if protocol.kind == "neurons":
         said.append(
             "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
             "its ratio is computed from them in the same way."
         )
-    for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.n_valid)):
+    for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.select_on)):
         columns = list(same)
         budget, column = columns[0].budget, columns[0]
         said.append(
             f"{', '.join(column.title for column in columns)}: {column.data}, {budget.epochs} epochs, "
-            f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), "
-            f"{column.n_valid:,} held out for {'validation' if protocol.on_validation else 'choosing'}."
+            f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), {column.n_valid:,} held out"
+            f"{' by photograph' if column.split == 'group' else ''}, {_purpose(column, protocol)}."
         )
     for every in dict.fromkeys(column.shrink_every for column in _columns(table) if column.shrink_every is not None):
         said.append(
@@ -103,13 +130,29 @@ def notes(table: Table) -> list[str]:
         )
     if protocol.remark and not protocol.quick:
         said.append(protocol.remark)
-    for column in _columns(table):
-        if column.select_on is not None and protocol.kind != "error":
-            said.append(f"{column.title} uses what was chosen on {protocol.column(column.select_on).title}.")
+    pooled = [cell for cell in table.cells if cell.column.key in cell.row.pooled and cell.ours is not None]
+    for cell in pooled:
+        other = protocol.row(cell.row.pooled[cell.column.key]).title
+        said.append(f"{cell.row.title} is {other} on {cell.column.title}: one objective, and the same runs.")
+    if any(cell.older for cell in table.cells):
+        said.append(
+            f"{OLDER} Made with an arithmetic, budget or setting that the table does not ask for today; shown until "
+            "its own runs are there."
+        )
     if any(cell.is_by_default for cell in table.cells):
         said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
     said += [f"Made on {machine}." for machine in table.made_on]
     return said
+
+
+def _purpose(column: Column, protocol: Protocol) -> str:
+    """What the held-out examples are for."""
+    if protocol.on_validation:
+        return "for validation"
+    if column.select_on is not None:
+        return "settings as chosen on " + protocol.column(column.select_on).title
+    epochs = column.budget_of(Plain(), seed=0, trial=True).epochs
+    return f"for choosing in trials of {epochs} epochs, {column.trials} settings per method at most"
 
 
 def questions(table: Table) -> list[tuple[str, str]]:
@@ -163,7 +206,7 @@ def markdown(table: Table) -> str:
     Example:
         >>> from pathlib import Path
         >>> from vbdrop.experiments.table_runs import Book
-        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.paper_tables import protocol_of
         >>> from vbdrop.experiments.tables import table
         >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
         | No dropout | not run | 22.01 |
@@ -266,8 +309,8 @@ def _error(cell: TableCell, *, with_n: bool = False) -> str:
     said = f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
     if with_n:
         said += f" (n={error.n})"
-    if cell.is_by_default:
-        said += DEFAULT
+    if cell.is_by_default or cell.older:
+        said += OLDER if cell.older else DEFAULT
     return said + (f" ({cell.diverged} diverged)" if cell.diverged else "")
 
 

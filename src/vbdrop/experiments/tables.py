@@ -10,7 +10,7 @@ from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
 from vbdrop.experiments.records import record_of
-from vbdrop.experiments.table_runs import Book, Cell
+from vbdrop.experiments.table_runs import Book, Cell, Trial
 from vbdrop.methods import method_named
 from vbdrop.train import RecordError
 
@@ -79,9 +79,13 @@ class TableCell:
         ours: Our figures; None if no run has ended.
         paper: The paper's; None if it has no such cell.
         diverged: How many of the runs diverged; all trials count as one.
+        older: Whether our figures are of runs that are not what the table asks for today: made with another arithmetic,
+            budget or setting. They are shown as long as no run of the table's own has ended.
         choice: The hyper-parameters that were chosen on validation; None if nothing was yet, and ``ours`` is then with
             the method's defaults.
-        validation_error: The validation error of the chosen trial.
+        validation: What the chosen setting gave there, the means over its seeds.
+        runner_up: The hyper-parameters that would have been chosen without those.
+        runner_up_validation: What they gave there.
         trials: How many settings were tried.
         runs: The names of the runs behind ``ours``.
         command: Runs what is missing; None if nothing is.
@@ -95,8 +99,11 @@ class TableCell:
     ours: Figures | None
     paper: Published | None
     diverged: int
+    older: bool
     choice: Mapping[str, Any] | None
-    validation_error: float | None
+    validation: Mapping[str, Any] | None
+    runner_up: Mapping[str, Any] | None
+    runner_up_validation: Mapping[str, Any] | None
     trials: int
     runs: tuple[str, ...]
     command: str | None
@@ -107,8 +114,9 @@ class TableCell:
     @property
     def is_by_default(self) -> bool:
         """Whether our figures have the default settings of a method that has something to choose."""
-        knobs = method_named(self.row.method).knobs
-        return self.ours is not None and self.choice is None and any(name not in self.row.fixed for name in knobs)
+        knobs = method_named(self.row.method).knobs if self.row.knobs is None else self.row.knobs
+        to_choose = any(name not in self.row.fixed for name in knobs)
+        return self.ours is not None and not self.older and self.choice is None and to_choose
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,6 @@ class Table:
             "table": self.protocol.number,
             "title": self.protocol.title,
             "quick": self.protocol.quick,
-            "trials": self.protocol.trials,
             "columns": [asdict(column) for column in self.protocol.columns],
             "made_on": list(self.made_on),
             "cells": [_cell_dict(cell) for cell in self.cells],
@@ -156,7 +163,7 @@ def table(book: Book, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> 
 
     Example:
         >>> from pathlib import Path
-        >>> from vbdrop.experiments.protocol import protocol_of
+        >>> from vbdrop.experiments.paper_tables import protocol_of
         >>> cell = table(Book(protocol_of(4), Path("no/such/folder"))).cell("vbd", "lenet-300-100")
         >>> cell.ours, cell.paper.ratio, cell.command
         (None, 81, 'vbdrop table 4 --run --row vbd --column lenet-300-100')
@@ -167,11 +174,13 @@ def table(book: Book, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> 
 
 def _cell(book: Book, cell: Cell) -> TableCell:
     finished = [result for result in cell.results if result["outcome"] == "finished"]
-    hopeless = cell.decided and cell.chosen is None
+    hopeless = bool(cell.trials) and cell.decided and cell.chosen is None
     diverged = 1 if hopeless else len(cell.results) - len(finished)
     complete = cell.decided and len(cell.results) == len(cell.finals)
-    trials_left = 0 if book.protocol.on_validation else cell.trials_left
     ended = [record for config in cell.finals if (record := record_of(config, book.records)).finished]
+    older = [] if cell.results or hopeless else book.older_runs(cell)
+    if older:
+        ended, finished = older, [record.result for record in older]
     command = f"{book.protocol.command} {'--quick' if book.protocol.quick else '--run'} --row {cell.row.key}"
     if book.protocol.number is not None:
         command += f" --column {cell.column.key}"
@@ -181,13 +190,16 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         ours=_figures(finished) if finished else None,
         paper=published_in(book.protocol.number, cell.row.key, cell.column.key),
         diverged=diverged,
-        choice=_knobs(cell),
-        validation_error=cell.validation["error"] if cell.validation else None,
+        older=bool(older),
+        choice=_knobs(cell, cell.chosen),
+        validation=cell.chosen.mean if cell.chosen else None,
+        runner_up=_knobs(cell, cell.runner_up),
+        runner_up_validation=cell.runner_up.mean if cell.runner_up else None,
         trials=len(cell.trials),
         runs=tuple(record.folder.name for record in ended),
         command=None if complete else command,
-        trials_left=trials_left,
-        runs_left=len(cell.finals) - (0 if trials_left else len(cell.results)),
+        trials_left=cell.trials_left,
+        runs_left=len(cell.finals) - (0 if cell.trials_left else len(cell.results)),
         curves=tuple(map(threshold_curve, ended)),
     )
 
@@ -212,21 +224,19 @@ def _stat(results: Sequence[Mapping[str, Any]], name: str) -> Stat:
     return stat([math.inf if result[name] is None else result[name] for result in results])
 
 
-def _knobs(cell: Cell) -> dict[str, Any] | None:
-    """The hyper-parameters in which the trials differ, as they were chosen."""
-    if cell.choice is None:
+def _knobs(cell: Cell, trial: Trial | None) -> dict[str, Any] | None:
+    """The hyper-parameters in which the trials differ, as one of them has them."""
+    if trial is None:
         return None
-    varied = [name for name in cell.choice if len({repr(trial.hyper.get(name)) for trial in cell.trials}) > 1]
-    return {name: cell.choice[name] for name in varied}
+    varied = [name for name in trial.hyper if len({repr(other.hyper.get(name)) for other in cell.trials}) > 1]
+    return {name: trial.hyper[name] for name in varied}
 
 
 def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
     seen: dict[str, None] = {}
     for cell in cells:
-        for config in cell.finals:
-            record = record_of(config, book.records)
-            if not record.finished:
-                continue
+        own = [record_of(config, book.records) for config in cell.finals]
+        for record in [record for record in own if record.finished] or book.older_runs(cell):
             try:
                 sessions = record.environment["sessions"]
             except (RecordError, KeyError):
@@ -234,7 +244,9 @@ def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
                 continue
             for session in sessions:
                 threads = f"{session['threads']} thread" + ("s" if session["threads"] > 1 else "")
-                seen[f"{session['machine']['processor']}, torch {session['versions']['torch']}, {threads}"] = None
+                computed = ", the plain formulas" if session.get("arithmetic") == "plain" else ""
+                versions = f"torch {session['versions']['torch']}{computed}"
+                seen[f"{session['machine']['processor']}, {versions}, {threads}"] = None
     return tuple(seen)
 
 
@@ -249,10 +261,12 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "ours": None if cell.ours is None else _finite(asdict(cell.ours)),
         "paper": None if cell.paper is None else asdict(cell.paper),
         "diverged": cell.diverged,
+        "older": cell.older,
         "choice": cell.choice,
-        "validation_error": cell.validation_error,
+        "validation": cell.validation,
+        "runner_up": cell.runner_up,
+        "runner_up_validation": cell.runner_up_validation,
         "trials": cell.trials,
-        "seeds": cell.column.seeds,
         "runs": list(cell.runs),
         "command": cell.command,
         "trials_left": cell.trials_left,

@@ -5,6 +5,8 @@ Each takes float32 tensors on the CPU. What they compute is what the PyTorch cod
 """
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,7 +32,24 @@ def usable(*tensors: Tensor) -> bool:
         in_order = in_order and t.is_contiguous()
     if not in_order and not all(is_channels_last(t) for t in tensors):
         return False
-    return library() is not None
+    return not _formulas_only and library() is not None
+
+
+_formulas_only = False
+
+
+@contextmanager
+def formulas_only() -> Iterator[None]:
+    """Compute with the PyTorch formulas inside this context, as with ``VBDROP_NATIVE=0``, whatever was compiled.
+
+    It holds for the whole process. A forward and its backward must lie on the same side of it.
+    """
+    global _formulas_only
+    before, _formulas_only = _formulas_only, True
+    try:
+        yield
+    finally:
+        _formulas_only = before
 
 
 def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from vbdrop.layers import NoisyLayer
 from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
 from vbdrop.methods.shared.input_modules import gates_of, put_before_, take_out_
-from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.losses import cross_entropy, negative_elbo
 from vbdrop.train.method import Batch, Family, Method, Step
 
 EPS = 1e-7
@@ -108,7 +108,10 @@ class ConcreteDropout(Method):
     title: ClassVar[str] = "Concrete dropout"
     paper: ClassVar[str] = "Gal et al. 2017, NIPS"
     family: ClassVar[Family] = "regulariser"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"entropy_weight": (1.0, 3.0, 10.0, 30.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "entropy_weight": (1.0, 3.0, 10.0, 30.0),
+        "length_scale2": (1e-2, 1.0),
+    }
 
     entropy_weight: float = 1.0
     length_scale2: float = 1e-2
@@ -137,7 +140,8 @@ class ConcreteDropout(Method):
         for layer, _, gate in gates_of(model):
             if isinstance(gate, ConcreteNoise):
                 norm = layer.weight.square().sum() / (1 - gate.rate)
-                loss = loss + (self.length_scale2 * norm + self.entropy_weight * gate.negative_entropy()) / step.n_train
+                penalty = self.length_scale2 * norm + self.entropy_weight * gate.negative_entropy()
+                loss = negative_elbo(loss, penalty, step.n_train)
         return loss
 
     def finish(self, model: nn.Module) -> nn.Module:

@@ -46,7 +46,7 @@ class GaussianDropout(Method):
     title: ClassVar[str] = "Gaussian dropout"
     paper: ClassVar[str] = "Wang and Manning 2013, ICML"
     family: ClassVar[Family] = "regulariser"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rate": (0.2, 0.3, 0.4, 0.5)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rate": (0.1, 0.2, 0.3, 0.5), "input_rate": (0.05, 0.2)}
 
     rate: float = 0.5
     input_rate: float = 0.2

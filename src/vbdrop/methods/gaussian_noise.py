@@ -64,7 +64,7 @@ class GaussianNoise(Method):
     title: ClassVar[str] = "Dropout, Gaussian"
     paper: ClassVar[str] = "Srivastava et al. 2014, JMLR"
     family: ClassVar[Family] = "regulariser"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rate": (0.2, 0.3, 0.4, 0.5)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rate": (0.1, 0.2, 0.3, 0.5), "input_rate": (0.0, 0.2)}
 
     rate: float = 0.5
     input_rate: float = 0.2

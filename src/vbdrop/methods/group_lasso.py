@@ -79,7 +79,7 @@ class GroupLasso(Method):
     title: ClassVar[str] = "SSL"
     paper: ClassVar[str] = "Wen et al. 2016, NIPS"
     family: ClassVar[Family] = "structured"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight": (2e-4, 4e-4, 8e-4, 1.6e-3)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight": (2e-4, 4e-4, 6e-4, 8e-4, 1.2e-3, 1.6e-3)}
 
     weight: float = 8e-4
     cut: float = 0.6

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from vbdrop.layers import NoisyLayer
 from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_positive, check_share
 from vbdrop.methods.shared.input_modules import gate_groups, gates_of, put_gates_, take_out_
-from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.losses import cross_entropy, negative_elbo
 from vbdrop.train.method import Batch, Family, Method, Step
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
@@ -122,7 +122,7 @@ class HardConcrete(Method):
     title: ClassVar[str] = "L0, hard concrete"
     paper: ClassVar[str] = "Louizos et al. 2018, ICLR"
     family: ClassVar[Family] = "structured"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight": (25.0, 50.0, 100.0, 200.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight": (15.0, 25.0, 50.0, 100.0, 200.0, 400.0)}
 
     weight: float = 50.0
     per: Literal["unit", "weight"] = "unit"
@@ -154,7 +154,7 @@ class HardConcrete(Method):
         loss = cross_entropy(model, batch)
         for layer, name, gate in gates_of(model):
             if isinstance(gate, HardConcreteGate):
-                loss = loss + self.penalty(layer, name, gate) / step.n_train
+                loss = negative_elbo(loss, self.penalty(layer, name, gate), step.n_train)
         return loss
 
     def penalty(self, layer: NoisyLayer, name: str, gate: HardConcreteGate) -> Tensor:

@@ -15,8 +15,8 @@ Published: LeNet-300-100 2.28 -> 1.99 %, 56 times fewer weights (the released ne
 Deviations: pretraining, surgery and training of the survivors are shares of one run. The example in the authors'
 README has :math:`\gamma` = 1e-4 over 14,000 steps, so that the probability falls to 1 / 2.4: ``slowdown`` is that 1.4
 whatever the length of the run. One ``c_rate`` for all layers, where the authors tuned it by layer and released one.
-Biases are not masked. The protocol's Adam instead of SGD with momentum, and L2 in the loss: all W are updated with
-the gradient at :math:`W \circ T`, by Adam's steps.
+Biases are not masked. The protocol's Adam instead of SGD with momentum, and L2 in the loss with the gradient of
+Caffe's example, 5e-4 W: all W are updated with the gradient at :math:`W \circ T`, by Adam's steps.
 """
 
 from collections.abc import Mapping
@@ -69,13 +69,13 @@ class NetworkSurgery(Method):
     title: ClassVar[str] = "DNS"
     paper: ClassVar[str] = "Guo et al. 2016, NIPS"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (1.5, 2.0, 2.5, 3.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (2.0, 2.5, 3.0, 3.5, 4.0, 5.0)}
 
     c_rate: float = 2.5
     pretrain: float = 0.2
     stop: float = 0.7
     slowdown: float = 1.4
-    decay: float = 1e-5
+    decay: float = 2.5e-4
 
     def __post_init__(self) -> None:
         check_not_negative(self, "c_rate", "slowdown", "decay")

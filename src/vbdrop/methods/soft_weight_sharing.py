@@ -32,7 +32,7 @@ from torch.func import functional_call
 
 from vbdrop.methods.shared.checks import check_count, check_positive, check_share
 from vbdrop.methods.shared.gaussian_mixture import Components, merged, mixture_nll, quantised
-from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.losses import cross_entropy, negative_elbo
 from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
 from vbdrop.train.sparsity import weight_layers
@@ -139,7 +139,7 @@ class SoftWeightSharing(Method):
     title: ClassVar[str] = "SWS"
     paper: ClassVar[str] = "Ullrich et al. 2017, ICLR"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"tau": (0.003, 0.01, 0.03, 0.1)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"tau": (0.003, 0.01, 0.02, 0.03, 0.05, 0.1)}
 
     tau: float = 0.03
     components: int = 16
@@ -168,7 +168,7 @@ class SoftWeightSharing(Method):
         """The cross-entropy and, after the pretraining, the mixture's term."""
         loss = cross_entropy(model, batch)
         if started(self.pretrain, step):
-            loss = loss + _shared(model).complexity() * (self.tau / step.n_train)
+            loss = negative_elbo(loss, _shared(model).complexity(), step.n_train, self.tau)
         return loss
 
     def after_step(self, model: nn.Module, step: Step) -> None:

@@ -20,8 +20,9 @@ subtracted. The stages ``pretrain`` and ``refine`` are ours; with 0 for both and
 published one. The other options of `vbdrop.methods.shared.noisy_weights` are ours, too, and off.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vbdrop.methods.shared.noisy_weights import NoisyWeights
 
@@ -39,6 +40,7 @@ class SparseVD(NoisyWeights):
     name: ClassVar[str] = "sparse-vd"
     title: ClassVar[str] = "Sparse VD"
     paper: ClassVar[str] = "Molchanov et al. 2017, ICML"
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.3, 0.5, 0.75, 1.0, 1.5, 2.0)}
 
     @property
     def prior(self) -> str:

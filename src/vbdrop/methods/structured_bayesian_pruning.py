@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from vbdrop.methods.shared import truncated_log_normal
 from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
 from vbdrop.methods.shared.input_modules import gate_groups, gates_of, put_gates_, take_out_
-from vbdrop.methods.shared.losses import cross_entropy
+from vbdrop.methods.shared.losses import cross_entropy, negative_elbo
 from vbdrop.methods.shared.run_parts import started, starts_next
 from vbdrop.train.method import Batch, Family, Method, Step
 
@@ -96,7 +96,7 @@ class StructuredBayesianPruning(Method):
     title: ClassVar[str] = "SBP"
     paper: ClassVar[str] = "Neklyudov et al. 2017, NIPS"
     family: ClassVar[Family] = "structured"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.0, 3.0, 10.0, 30.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.0, 3.0, 6.0, 10.0, 20.0, 30.0)}
 
     kl_weight: float = 10.0
     pretrain: float = 0.2
@@ -121,7 +121,7 @@ class StructuredBayesianPruning(Method):
         loss = cross_entropy(model, batch)
         if started(self.pretrain, step):
             kl = torch.stack([gate.kl() for _, _, gate in gates_of(model) if isinstance(gate, LogNormalGate)]).sum()
-            loss = loss + (kl * (self.kl_weight / step.n_train)).to(loss.dtype)
+            loss = negative_elbo(loss, kl, step.n_train, self.kl_weight).to(loss.dtype)
         return loss
 
     @torch.no_grad()

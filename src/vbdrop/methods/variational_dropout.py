@@ -36,7 +36,7 @@ from vbdrop.layers import NoisyLayer
 from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
 from vbdrop.methods.shared.input_modules import gates_of, put_before_, take_out_
 from vbdrop.methods.shared.learned_rates import convert_rates_
-from vbdrop.methods.shared.losses import cross_entropy, variational_loss
+from vbdrop.methods.shared.losses import cross_entropy, negative_elbo, variational_loss
 from vbdrop.priors import Prior, as_prior
 from vbdrop.train.method import Batch, Family, Method, Step
 
@@ -104,7 +104,10 @@ class VariationalDropout(Method):
     title: ClassVar[str] = "VD"
     paper: ClassVar[str] = "Kingma et al. 2015, NIPS"
     family: ClassVar[Family] = "regulariser"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.1, 0.3, 1.0, 3.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "kl_weight": (0.1, 0.3, 1.0, 3.0),
+        "rate": (0.2, 0.5),
+    }
 
     noise: Literal["a", "b"] = "b"
     approximation: Literal["cubic", "sigmoid"] = "cubic"
@@ -143,9 +146,9 @@ class VariationalDropout(Method):
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the noise, and the KL over the number of examples."""
         if self.noise == "b":
-            return variational_loss(model, batch, step, weight=self.kl_weight)
+            return variational_loss(model, cross_entropy(model, batch), step, weight=self.kl_weight)
         kl = torch.stack([gate.kl() for _, _, gate in gates_of(model) if isinstance(gate, InputNoise)]).sum()
-        return cross_entropy(model, batch) + kl * (self.kl_weight / step.n_train)
+        return negative_elbo(cross_entropy(model, batch), kl, step.n_train, self.kl_weight)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The network without its noise, in place."""

@@ -6,7 +6,8 @@ examples. A unit is dead where :math:`\log\alpha \ge` ``threshold``; its gate is
 ``shrink_every``, units that stay dead are taken out while the network trains.
 
 VIBNet (Dai, Zhu, Guo and Wipf, ICML 2018) has the same gate and the same penalty from the information bottleneck, but
-counts a channel's term once for every position of its feature map: ``weighting="positions"``.
+counts a channel's term once for every position of its feature map: ``weighting="positions"``. In a network of linear
+layers there is one position, and the two are the same method.
 
 Published (Table 5): LeNet-500-300, 1.35 %, 179-160-60 units (14.0 times fewer weights); LeNet-5, 0.66 %, 16-34-123-62
 (19.4 times). VIBNet: LeNet-300-100, 97-71-33 at 1.6 % (27.8 times).
@@ -30,7 +31,7 @@ from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Gate, Units, Variational
 from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_positive, check_share
 from vbdrop.methods.shared.input_modules import unit_gates
-from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_penalty
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_loss
 from vbdrop.methods.shared.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
 
@@ -59,7 +60,7 @@ class VBDGates(Staged):
     title: ClassVar[str] = "VBD"
     paper: ClassVar[str] = "Liu et al. 2019, CVPR"
     family: ClassVar[Family] = "structured"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (5.0, 10.0, 20.0, 40.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (5.0, 10.0, 15.0, 20.0, 30.0, 40.0)}
 
     kl_weight: float = 20.0
     threshold: float = 0.0
@@ -89,7 +90,8 @@ class VBDGates(Staged):
         """The cross-entropy under one draw of the gates, and the penalty over the number of examples."""
         hold = self.pretrain + self.hold
         if self.weighting == "units":
-            return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
+            nll = cross_entropy(model, batch)
+            return variational_loss(model, nll, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
         positions: dict[Variational, int] = {}
         gates = [module for module in model.modules() if isinstance(module, Gate)]
         hooks = [gate.register_forward_pre_hook(partial(_count_positions, positions)) for gate in gates]
@@ -98,9 +100,7 @@ class VBDGates(Staged):
         finally:
             for hook in hooks:
                 hook.remove()
-        return nll + weighted_penalty(
-            model, step, positions.__getitem__, weight=self.kl_weight, hold=hold, ramp=self.ramp
-        )
+        return weighted_loss(model, nll, step, positions.__getitem__, weight=self.kl_weight, hold=hold, ramp=self.ramp)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the gates folded into its weights, in place."""

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from vbdrop.convert import deterministic_, param_groups
 from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
-from vbdrop.methods.shared.learned_rates import convert_rates_
-from vbdrop.methods.shared.losses import variational_loss
+from vbdrop.methods.shared.learned_rates import GRID, convert_rates_
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss
 from vbdrop.train.method import Batch, Family, Method, Step
 
 
@@ -44,7 +44,7 @@ class VBDRates(Method):
     title: ClassVar[str] = "VBD"
     paper: ClassVar[str] = "Liu et al. 2019, CVPR"
     family: ClassVar[Family] = "regulariser"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.03, 0.1, 0.3, 1.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = GRID
 
     per: Literal["weight", "unit", "layer"] = "weight"
     kl_weight: float = 0.1
@@ -67,7 +67,7 @@ class VBDRates(Method):
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the noise, and the KL over the number of examples."""
-        return variational_loss(model, batch, step, weight=self.kl_weight)
+        return variational_loss(model, cross_entropy(model, batch), step, weight=self.kl_weight)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The network without its noise, in place."""

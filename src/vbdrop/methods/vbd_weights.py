@@ -18,8 +18,9 @@ the same settings this penalty pushes less than that of sparse VD, at every alph
 `vbdrop.methods.shared.noisy_weights` are ours, too, and off.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from vbdrop.methods.shared.checks import check_choice
 from vbdrop.methods.shared.noisy_weights import NoisyWeights
@@ -43,6 +44,7 @@ class VBDWeights(NoisyWeights):
     name: ClassVar[str] = "vbd-weights"
     title: ClassVar[str] = "VBD"
     paper: ClassVar[str] = "Liu et al. 2019, CVPR"
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)}
 
     prior: Literal["hierarchical", "inverse_gamma"] = option("hierarchical")
 

@@ -1,11 +1,21 @@
 """Converting a network to Gaussian dropout rates, with a rate of its own for the network's inputs."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from torch import nn
 
 from vbdrop.convert import convert_
 from vbdrop.layers import Rates
 from vbdrop.layers.modes import Per
 from vbdrop.train.sparsity import weight_layers
+
+GRID: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"per": ("weight", "unit"), "kl_weight": (0.1, 1.0), "rate": (0.1, 0.5)}
+)
+"""What is tried for learned rates, whatever their prior: what has a rate of its own, the factor on the KL (1 is the
+bound), and the dropout rate at the start."""
 
 
 def convert_rates_(model: nn.Module, *, per: Per, prior: str, rate: float, input_rate: float) -> None:

@@ -1,19 +1,22 @@
 """The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.convert import convert_, deterministic_, freeze_dead_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
+from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.methods.shared.averaging import add_averages_, average_, remove_averages_, use_averages_
 from vbdrop.methods.shared.checks import check_not_negative, check_number, check_positive, check_share
 from vbdrop.methods.shared.input_modules import unit_gates
-from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_penalty
+from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_loss
 from vbdrop.methods.shared.run_parts import first_step, started
 from vbdrop.methods.shared.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
@@ -41,6 +44,8 @@ class NoisyWeights(Staged):
         initial_scale: A factor on torch's initial weights; the biases stay.
         unit_kl: The factor on the KL of gates on units, those of `vbd-gates`, beside the noisy weights; 0 for no gates.
             They have the threshold of the weights, so that one threshold says what is dead.
+        mask_variances: Whether a dead weight of a convolution loses its variance in training, too, and not its mean
+            alone: then nothing but the KL moves it any more.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -49,8 +54,6 @@ class NoisyWeights(Staged):
     """
 
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (1.5, 2.0, 2.5, 3.0)}
-
     kl_weight: float = 2.0
     threshold: float = 3.0
     log_sigma2: float = -10.0
@@ -63,6 +66,7 @@ class NoisyWeights(Staged):
     average: float = option(0.0)
     initial_scale: float = option(1.0)
     unit_kl: float = option(0.0)
+    mask_variances: bool = option(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,9 +112,14 @@ class NoisyWeights(Staged):
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
         hold = self.pretrain + self.hold
+        if self.mask_variances:
+            outputs = functional_call(model, _without_dead_variances(model), batch.inputs)
+            nll = F.cross_entropy(outputs, batch.targets)
+        else:
+            nll = cross_entropy(model, batch)
         if not self.unit_kl:
-            return variational_loss(model, batch, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
-        return cross_entropy(model, batch) + weighted_penalty(model, step, self._factor, hold=hold, ramp=self.ramp)
+            return variational_loss(model, nll, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
+        return weighted_loss(model, nll, step, self._factor, hold=hold, ramp=self.ramp)
 
     def _factor(self, module: Variational) -> float:
         """The factor on the KL of a layer, or of a gate."""
@@ -131,6 +140,18 @@ class NoisyWeights(Staged):
         """The mean network with the dead weights at zero, in place."""
         deterministic_(model, self.final_threshold)
         return remove_averages_(model) if self.average else model
+
+
+def _without_dead_variances(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> value: the means and variances of all convolutions, without those of dead weights."""
+    masked = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Variational) and isinstance(module, _ConvNd):
+            (entry,) = module.variational()
+            dead = entry.dead()
+            masked[f"{path}.weight".lstrip(".")] = entry.mean.masked_fill(dead, 0.0)
+            masked[f"{path}.log_sigma2".lstrip(".")] = entry.rate.masked_fill(dead, NO_VARIANCE)
+    return masked
 
 
 @torch.no_grad()

@@ -1,0 +1,139 @@
+"""``vbdrop queue``: make the missing runs of all tables and ablations, the most telling first."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vbdrop.cli.app import STOPPED
+from vbdrop.cli.console import err, grid, out, print_json, usage, verb
+from vbdrop.cli.options import AsJson, Cost, DataDir, Workers
+from vbdrop.cli.run_progress import Bars, Lines, title
+from vbdrop.cli.table_verbs import QUICK_RECORDS, RECORDS
+from vbdrop.experiments import PROTOCOLS, Book, Runner, Table, ablations, checksums, protocol_of, splits
+from vbdrop.experiments import table as read_table
+from vbdrop.experiments.cost import Costs
+from vbdrop.experiments.run_order import QueuedRun, queued
+from vbdrop.train.epoch_words import duration
+
+app = verb()
+
+SHOWN = 12
+"""How many of the runs that come first are listed with ``--cost``."""
+
+EXAMPLES = """\b
+vbdrop queue --workers 2 --hours 8   stopped or killed, the same command goes on
+vbdrop queue --cost                  what is missing, in which order, and what it costs
+vbdrop queue --table 4 --table 5     some tables only; 0 for the ablations
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def queue(
+    workers: Workers = 1,
+    hours: Annotated[
+        float, typer.Option(metavar="H", help="Stop after so many hours; what is running then goes on the next time.")
+    ] = math.inf,
+    table: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Only this table, 1 to 5, or 0 for the ablations; may be repeated."),
+    ] = None,
+    cost: Cost = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The small versions of the tables: to see that it works.")] = (
+        False
+    ),
+    records: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of records.")] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make all runs that the paper's tables and the ablations lack, in the order in which they tell the most.
+
+    First what gives a cell of the paper its first figure, the cheapest cell first: its trials on held-out training
+    data, then the run with what they chose. Then further seeds, rows that the paper does not have, and ablations.
+    """
+    folder = records or (QUICK_RECORDS if quick else RECORDS)
+    with usage():
+        if not hours > 0:
+            raise ValueError(f"`--hours` must be above 0; got {hours:g}.")
+        runner = Runner(folder, workers=workers, data_dir=data_dir)
+        numbers = table or [*PROTOCOLS, 0]
+        protocols = [protocol_of(number, quick=quick) if number else ablations(quick=quick) for number in numbers]
+    books = [Book(each, folder, checksums(each, data_dir), splits(each, data_dir)) for each in protocols]
+    costs = Costs(data_dir)
+    with err().status("measuring a few steps of every method"):
+        waiting = queued(books, costs)
+        expected = [config for book in books for config in book.expected()]
+        seconds = [costs(config) for config in expected]
+    if cost:
+        _print_cost(books, waiting, costs, as_json)
+        return
+    before = [read_table(book) for book in books]
+    console = err()
+    wall = sum(seconds) / workers
+    console.print(f"{len(expected)} runs are missing: about {duration(wall)} with {workers} at a time.")
+    try:
+        with Bars(console, expected, seconds) if console.is_terminal else Lines(console, len(expected)) as watcher:
+            runner.watcher = watcher
+            summary = runner.make(lambda: [run.config for run in queued(books, costs)], hours * 3600)
+    except KeyboardInterrupt:
+        _print_gain(before, [read_table(book) for book in books], as_json)
+        console.print("Stopped. The same command goes on with it.")
+        raise typer.Exit(STOPPED) from None
+    _print_gain(before, [read_table(book) for book in books], as_json)
+    for config, error in summary.failed:
+        console.print(f"failed: {title(config)}: {error}", style="red", soft_wrap=True)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _print_cost(books: Sequence[Book], waiting: Sequence[QueuedRun], costs: Costs, as_json: bool) -> None:
+    """Print what each table lacks, and which runs come first."""
+    lines = []
+    for book in books:
+        runs = book.expected()
+        trials = [config for config in runs if config.n_valid and not book.protocol.on_validation]
+        hours = math.fsum(map(costs, runs)) / 3600
+        lines.append((book.protocol.name, len(trials), len(runs) - len(trials), hours))
+    if as_json:
+        names = ("table", "trials", "runs", "hours")
+        print_json([dict(zip(names, line, strict=True)) for line in lines])
+        return
+    console = out()
+    rows = [(name, str(trials), str(runs), f"{hours:.1f}") for name, trials, runs, hours in lines]
+    console.print(grid(("table", "trials", "runs that count", "hours of a core"), rows))
+    if waiting:
+        console.print("First:")
+    for run in waiting[:SHOWN]:
+        console.print(f"  {run.table}: {title(run.config)}, {duration(costs(run.config))}", soft_wrap=True)
+
+
+def _print_gain(before: Sequence[Table], after: Sequence[Table], as_json: bool) -> None:
+    """Print which cells have figures, or more runs behind them, than before."""
+    gained: list[dict[str, Any]] = [
+        {
+            "table": new.protocol.name,
+            "row": cell.row.key,
+            "column": cell.column.key,
+            "error": cell.ours.error.mean,
+            "n": cell.ours.error.n,
+        }
+        for old, new in zip(before, after, strict=True)
+        for was, cell in zip(old.cells, new.cells, strict=True)
+        if cell.ours is not None and not cell.older and cell.runs != was.runs
+    ]
+    if as_json:
+        print_json(gained)
+        return
+    console = out()
+    for old, new in zip(before, after, strict=True):
+        had, has = _filled(old), _filled(new)
+        console.print(f"{new.protocol.name}: {has} of {len(new.cells)} cells are filled, {has - had} more than before.")
+    for each in gained:
+        console.print("  {table}, {row}, {column}: {error:.2f} % (n = {n})".format(**each))
+
+
+def _filled(table: Table) -> int:
+    """The cells with runs that the table asks for."""
+    return sum(cell.ours is not None and not cell.older for cell in table.cells)
