@@ -168,7 +168,118 @@ def pixelwise_linear(net: RandomNet) -> Step:
     return Step(function, [net.add(layer)], [source], outputs)
 
 
+class Own(nn.Module):
+    """A parameter and what is done with it."""
+
+    def __init__(self, shape, function) -> None:
+        super().__init__()
+        self.own, self.function = nn.Parameter(torch.zeros(shape)), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.own)
+
+
+def meets_parameter(net: RandomNet) -> Step:
+    source = net.source()
+    width = net.widths[source]
+    kinds = [
+        ((width, 1, 1), lambda x, own: x * own, width),
+        ((1, width, 6, 6), lambda x, own: x + own, width),
+        ((width, 3), lambda x, own: torch.einsum("bihw,io->bohw", x, own), 3),
+        ((width, 4), lambda x, own: (x.permute(0, 2, 3, 1) @ own).permute(0, 3, 1, 2), 4),
+    ]
+    shape, function, outputs = net.random.choice(kinds)
+    return Step(call, [net.add(Own(shape, function))], [source], outputs)
+
+
+class Activated(nn.BatchNorm2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(super().forward(x))
+
+
+class Last(nn.Module):
+    """A norm over the last axis, for images."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def other_norm(net: RandomNet) -> Step:
+    source = net.source()
+    width = net.widths[source]
+    halves = width // 2 if width % 2 == 0 else width
+    norms = [
+        *(nn.InstanceNorm2d(width, affine=True), nn.GroupNorm(halves, width), nn.GroupNorm(1, width)),
+        *(Activated(width), Last(nn.LayerNorm(width)), Last(nn.RMSNorm(width))),
+    ]
+    return Step(call, [net.add(net.random.choice(norms))], [source], width)
+
+
+def selection(net: RandomNet) -> Step:
+    source = net.source()
+    other = net.random.choice([i for i, width in enumerate(net.widths) if width == net.widths[source]])
+    functions = [
+        lambda a, b: torch.where(a > 0.1, a, b),
+        lambda a, b: torch.stack([a, b], 1).amax(1),
+        lambda a, b: a.masked_fill(b < 0, 0.0),
+        overwritten,
+    ]
+    return Step(net.random.choice(functions), [], [source, other], net.widths[source])
+
+
+def overwritten(a: Tensor, b: Tensor) -> Tensor:
+    a = a.clone()
+    a[:, 1:3] = b[:, 1:3]
+    return a
+
+
+def rearrangement(net: RandomNet) -> Step:
+    source = net.source()
+    width = net.widths[source]
+    order = torch.tensor(net.random.sample(range(width), width - width // 3))
+    kinds = [
+        (lambda x: x.roll(2, 1), width),
+        (lambda x: x[:, order], len(order)),
+        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 2), value=0.5), width + 3),
+        (lambda x: x.roll((1, 2), (2, 1)), width),
+    ]
+    if width % 2 == 0:
+        kinds += [
+            (lambda x: F.glu(x, 1), width // 2),
+            (lambda x: torch.mul(*x.chunk(2, 1)), width // 2),
+            (lambda x: x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2), width),
+        ]
+    if width % 4 == 0:
+        kinds += [(lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2) ** 2, 2), width)]
+    function, outputs = net.random.choice(kinds)
+    return Step(function, [], [source], outputs)
+
+
+class Heads(nn.Module):
+    """Attention over the pixels."""
+
+    def __init__(self, width: int, heads: int, explicit: bool) -> None:
+        super().__init__()
+        self.qkv, self.out, self.explicit = nn.Linear(width, 6 * heads), nn.Linear(2 * heads, width), explicit
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x.flatten(2).mT).unflatten(-1, (3, -1, 2)).permute(2, 0, 3, 1, 4)
+        out = torch.softmax(q @ k.mT, -1) @ v if self.explicit else F.scaled_dot_product_attention(q, k, v)
+        return self.out(out.transpose(1, 2).flatten(2)).mT.unflatten(2, x.shape[2:])
+
+
+def heads(net: RandomNet) -> Step:
+    source, draw = net.source(), net.random
+    width = net.widths[source]
+    return Step(call, [net.add(Heads(width, draw.randint(1, 4), draw.random() < 0.5))], [source], width)
+
+
 PARTS = [
+    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),
 ]

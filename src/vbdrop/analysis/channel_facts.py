@@ -6,12 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from vbdrop.analysis.channels import Channels, UnitSets
+from vbdrop.analysis.channels import Channels, Grid, UnitSets
 from vbdrop.analysis.graph import Traced
-from vbdrop.analysis.layer_shapes import SHAPES, beside, owner
+from vbdrop.analysis.layer_shapes import beside, owner, shape_of
 
-Facts = Channels | list[Channels | None] | None
+Facts = Channels | Grid | list[Channels | Grid | None] | None
 """What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
+
+SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+"""Modules whose own forward checks or spells out the sizes of its weights."""
 
 WORTH_A_COPY = 0.05
 """Selecting channels, or adding to a part of them, costs a copy: done where at least this share of them goes."""
@@ -23,23 +26,27 @@ class ProductSite:
 
     Attributes:
         node: The place.
+        source: What enters.
         weight: The name of its weight.
         bias: The name of its bias, or None if it has none.
         inputs: The channels that enter.
         outputs: The channels that leave.
         transposed: Whether the weight's first axis runs over inputs.
         folds: Whether a channel that is the same everywhere adds the same everywhere, so that it can go into a bias.
+        takes_bias: Whether the operation adds a bias if it is given one.
         nonzero: [groups, outputs, inputs]: whether an output reads an input at all.
         total: [groups, outputs, inputs]: the sum of the weights between them, in float64.
     """
 
     node: fx.Node
+    source: fx.Node
     weight: str
     bias: str | None
     inputs: Channels
     outputs: Channels
     transposed: bool
     folds: bool
+    takes_bias: bool
     nonzero: Tensor
     total: Tensor
 
@@ -90,6 +97,8 @@ class ChannelFacts:
         products: Linear layers and convolutions, in order.
         followers: Tensors that follow a channel axis.
         scatters: Sums with a smaller term.
+        counted: Norms and means over channels, which need the number of channels that there were.
+        group_norms: Group normalisations.
         pinned: Units that stay, whatever reads them.
         frozen: Parameters that are also used in ways that are not known, and so keep their shape.
         left: Where channels stay although they could have gone or cannot be seen, and why.
@@ -104,6 +113,8 @@ class ChannelFacts:
     products: list[ProductSite] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)
     scatters: list[Scatter] = field(default_factory=list)
+    counted: dict[fx.Node, Channels] = field(default_factory=dict)
+    group_norms: dict[fx.Node, Channels] = field(default_factory=dict)
     pinned: list[Tensor] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
@@ -119,9 +130,20 @@ class ChannelFacts:
     # what a rule asks
 
     def channels(self, node: Any) -> Channels | None:  # noqa: ANN401 -- an argument can be anything
-        """The channels of a node's value, if it is a tensor and they are known."""
+        """The channels of a node's value, if it is a tensor and they are known; a grid becomes its longest axis."""
         found = self.by_node.get(node) if isinstance(node, fx.Node) else None
+        if isinstance(found, Grid):
+            return self.channels_along(
+                node, max(found.axes, key=lambda axis: found.units.shape[found.axes.index(axis)])
+            )
         return found if isinstance(found, Channels) else None
+
+    def channels_along(self, node: fx.Node, axis: int) -> Channels | None:
+        """The channels of a node's value if they lie on this axis, or can: a grid is decided by this."""
+        found = self.by_node.get(node)
+        if isinstance(found, Grid) and axis in found.axes:
+            found = self.by_node[node] = found.along(axis, self.units)
+        return found if isinstance(found, Channels) and found.axis == axis else None
 
     def name(self, node: Any) -> str | None:  # noqa: ANN401
         """The dotted name of the parameter or buffer that this node stands for."""
@@ -132,6 +154,11 @@ class ChannelFacts:
         name = self.name(node)
         found = None if name is None else self._tensors.get(name)
         return None if found is None else found.detach().to("cpu", torch.float64)
+
+    def whole_numbers(self, name: str) -> Tensor | None:
+        """The buffer of this name, if it holds whole numbers."""
+        found = self._tensors.get(name)
+        return None if found is None or found.is_floating_point() else found.detach()
 
     def shape(self, name: str) -> list[int]:
         """The shape of a parameter or buffer."""
@@ -150,21 +177,30 @@ class ChannelFacts:
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
         """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""
         names = [self.name(node) for node in parameters if node is not None]
-        aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
-        kinds = {type(self.model.get_submodule(owner(alias))) for alias in aliases}
         if not names or None in names:
             return "its weight is computed in the forward"
-        for kind in kinds - set(SHAPES):
-            return f"{kind.__name__} uses its weights itself"
-        return "its weights are those of a layer of another kind, too" if len(kinds) > 1 else None
+        if self.rewrite:
+            return None
+        aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
+        for module in [self.model.get_submodule(owner(alias)) for alias in aliases]:
+            if shape_of(module) is None and (self.frozen_shapes or isinstance(module, SPELLS_OUT)):
+                return f"{type(module).__name__} uses its weights itself"
+        return None
 
     # what a rule does
 
     def tie_tensor(self, name: str, axis: int | str, units: Tensor) -> None:
         """Note the units along an axis of a tensor; where it is used twice, both uses must agree."""
-        known = self._ties.setdefault((name, axis), units)
+        known = self._ties.setdefault((self.aliases(name)[0], axis), units)
         if known is not units:
             self.units.tie(known, units)
+
+    def units_along(self, name: str, axis: int) -> Tensor:
+        """The units along an axis of a tensor: those that are known, or new ones."""
+        key = (self.aliases(name)[0], axis)
+        if key not in self._ties:
+            self._ties[key] = self.units.new(self._tensors[name].shape[axis])
+        return self._ties[key]
 
     def pin(self, channels: Channels) -> None:
         """Keep all of these channels."""
@@ -196,8 +232,16 @@ class ChannelFacts:
             if report_it:
                 self.left.setdefault(self.place(node), reason)
 
+    def counts(self, node: fx.Node) -> bool:
+        """Whether a norm or mean can take fewer channels and still count all of them."""
+        return self.rewrite
+
+    def module_path(self, node: fx.Node) -> str:
+        """The dotted name of the innermost module that an operation comes from."""
+        stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        return next((path for path in reversed(stack) if path and not path.startswith("_empty")), "")
+
     def place(self, node: fx.Node) -> str:
         """Where in the model a node comes from, for people."""
-        stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-        path = next((path for path in reversed(stack) if path and not path.startswith("_empty")), "")
+        path = self.module_path(node)
         return f"{path} ({node.name})" if path else node.name

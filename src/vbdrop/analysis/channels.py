@@ -52,6 +52,52 @@ class Channels:
         return Channels(axis, self.units, self.known, self.value)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Channels that a view has spread over several axes, such as the heads and the features of each head.
+
+    Only whole slices of a tensor can be removed, so a grid becomes `Channels` on one of its axes, by `along`, when an
+    operation needs that axis, and all units of a slice then become one. Until then nothing is decided.
+
+    Attributes:
+        axes: The axes of the tensor that run over channels, in order.
+        units: The unit of each channel, with one axis for each of ``axes``.
+        known: Whether a channel has one and the same value for every input, at every position.
+        value: That value, in float64; 0 where it is not known.
+
+    Example:
+        >>> grid = Grid((1, 2), torch.arange(4).view(2, 2), torch.zeros(2, 2).bool(), torch.zeros(2, 2).double())
+        >>> sets = UnitSets()
+        >>> _ = sets.new(4)
+        >>> grid.along(1, sets).units, sets.roots()
+        (tensor([0, 2]), tensor([0, 0, 2, 2]))
+    """
+
+    axes: tuple[int, ...]
+    units: Tensor
+    known: Tensor
+    value: Tensor
+
+    def with_values(self, known: Tensor, value: Tensor) -> "Grid":
+        """The same channels with other known values."""
+        return Grid(self.axes, self.units, known, torch.where(known, value.double(), 0.0))
+
+    def along(self, axis: int, sets: "UnitSets") -> Channels:
+        """The channels on one of the axes; the units of each slice along the others are tied."""
+        units, known, value = (self._slices(field, axis) for field in (self.units, self.known, self.value))
+        sets.tie(units[:, :1].expand_as(units).flatten(), units.flatten())
+        same = known.all(1) & (value == value[:, :1]).all(1)
+        return Channels(axis, units[:, 0], same, torch.where(same, value[:, 0], 0.0))
+
+    def fits(self, axis: int, sets: "UnitSets") -> bool:
+        """Whether the units of each slice along the other axes are one already."""
+        units = self._slices(sets.find(self.units), axis)
+        return bool((units == units[:, :1]).all())
+
+    def _slices(self, field: Tensor, axis: int) -> Tensor:
+        return field.movedim(self.axes.index(axis), 0).flatten(1)
+
+
 class UnitSets:
     """The units of a graph: a disjoint-set forest over their numbers.
 
@@ -77,6 +123,10 @@ class UnitSets:
         for a, b in zip(first.tolist(), second.tolist(), strict=True):
             low, high = sorted((self._root(a), self._root(b)))
             self._parent[high] = low
+
+    def find(self, units: Tensor) -> Tensor:
+        """For each of these numbers, the number that stands for its whole unit."""
+        return torch.tensor([self._root(i) for i in units.flatten().tolist()], dtype=torch.int64).view(units.shape)
 
     def roots(self) -> Tensor:
         """For every number, the number that stands for its whole unit."""

@@ -4,13 +4,14 @@ import operator
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch._ops import OpOverload
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import Traced, is_tensor
-from vbdrop.analysis.layer_shapes import owner
+from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.rules import RULES
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
@@ -49,6 +50,7 @@ def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_
             facts.pin(channels)
     _set_aside(facts)
     _freeze(facts)
+    _decide_grids(facts)
     return facts
 
 
@@ -75,7 +77,8 @@ def _set_aside(facts: ChannelFacts) -> None:
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:
         modules = [facts.model.get_submodule(owner(alias)) for alias in facts.aliases(weight)]
-        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in modules}
+        known = [module for module in modules if (shape := shape_of(module)) is not None and shape.inputs is not None]
+        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in known}
         if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
             continue
         for place in places:
@@ -99,6 +102,19 @@ def _freeze(facts: ChannelFacts) -> None:
     facts.pinned += [follower.units for follower in facts.followers if follower.name in facts.frozen]
 
 
-def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | None:  # noqa: ANN401 -- arguments of a node
+def _decide_grids(facts: ChannelFacts) -> None:
+    """Let every grid be channels on one axis: the one for which other operations have tied its units already."""
+
+    def decided(known: Channels | Grid | None) -> Channels | None:
+        if not isinstance(known, Grid):
+            return known
+        longest = known.axes[int(torch.tensor(known.units.shape).argmax())]
+        return known.along(next((axis for axis in known.axes if known.fits(axis, facts.units)), longest), facts.units)
+
+    for node, known in facts.by_node.items():
+        facts.by_node[node] = [decided(part) for part in known] if isinstance(known, list) else decided(known)
+
+
+def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | Grid | None:  # noqa: ANN401 -- arguments of a node
     known = facts.by_node.get(source)
     return known[index] if isinstance(known, list) else None

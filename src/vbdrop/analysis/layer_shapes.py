@@ -10,6 +10,9 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, SyncBatchNorm)
 
 
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
 @dataclass(frozen=True)
 class Shape:
     """Where a module keeps its numbers of input and output units.
@@ -29,8 +32,22 @@ SHAPES: dict[type[nn.Module], Shape] = {
     **{kind: Shape(None, "num_features") for kind in BATCH_NORMS},
     nn.PReLU: Shape(None, "num_parameters"),
     nn.Embedding: Shape(None, "embedding_dim"),
+    nn.GroupNorm: Shape(None, "num_channels"),
+    **{kind: Shape(None, "num_features") for kind in INSTANCE_NORMS},
 }
-"""Matched by exact type, since a subclass may compute something else."""
+"""The nearest of these that a module is counts: what a subclass computes is seen in its trace."""
+
+
+def shape_of(module: nn.Module) -> Shape | None:
+    """Where a module keeps its numbers of units, or None if that is not known.
+
+    Example:
+        >>> class Activated(nn.BatchNorm2d):
+        ...     pass
+        >>> shape_of(Activated(3)).outputs
+        'num_features'
+    """
+    return next((SHAPES[kind] for kind in type(module).__mro__ if kind in SHAPES), None)
 
 
 def owner(name: str) -> str:

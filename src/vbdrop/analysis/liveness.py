@@ -32,7 +32,7 @@ class Uses:
         """The uses at these places; where another bias than its own meets a weight, it cannot take constants."""
         first = places[0].inputs
         known = torch.stack([place.inputs.known & (place.inputs.value == first.value) for place in places]).all(0)
-        if not all(facts.has_own_bias(place.weight, place.bias) for place in places):
+        if not all(place.takes_bias and facts.has_own_bias(place.weight, place.bias) for place in places):
             known &= first.value == 0
         return cls(places, known, first.value)
 

@@ -44,3 +44,37 @@ def test_statistics_of_the_batch_and_norms_of_the_input_keep_their_channels():
     assert small.get_submodule("0.0").out_channels == 6
     assert small.get_submodule("1.0").num_features == 3
     assert left != {}
+
+
+def test_a_batch_norm_with_an_activation_is_cut_like_any_other():
+    class Activated(nn.BatchNorm2d):
+        def forward(self, x):
+            return torch.relu(super().forward(x))
+
+    model = randomise_(nn.Sequential(nn.Conv2d(3, 6, 1), Activated(6), nn.Conv2d(6, 2, 1)))
+    with torch.no_grad():
+        model[2].weight[:, :2] = 0
+    removal = removed(model, torch.randn(2, 3, 4, 4).double())
+    assert type(removal.model[1]) is Activated
+    assert removal.model[1].num_features == removal.model[0].out_channels == 4
+    assert removal.left == {}
+
+
+@torch.no_grad()
+def test_instance_and_group_norms_lose_whole_groups():
+    cases = [
+        (nn.InstanceNorm2d(8, affine=True), [0, 1, 2], 5),
+        (nn.InstanceNorm2d(8), [0, 1, 2], 5),
+        (nn.GroupNorm(8, 8), [0, 1, 2], 5),
+        (nn.GroupNorm(4, 8), [0, 1, 2], 6),
+        (nn.GroupNorm(4, 8, affine=False), [0, 1, 2], 6),
+        (nn.GroupNorm(1, 8), [0, 1, 2], 8),
+    ]
+    for norm, dead, left in cases:
+        model = randomise_(nn.Sequential(nn.Conv2d(3, 8, 1), norm, nn.ReLU(), nn.Conv2d(8, 2, 1)))
+        model[3].weight[:, dead] = 0
+        removal = removed(model, torch.randn(2, 3, 4, 4).double())
+        assert removal.model.get_submodule("0").out_channels == left
+        if isinstance(norm, nn.GroupNorm) and left < 8:
+            assert removal.model.get_submodule("1").num_groups == norm.num_groups * left // 8
+    assert removal.left == {"1 (group_norm)": "group_norm with one group reads every channel"}

@@ -85,7 +85,7 @@ def test_a_tensor_without_known_channels_keeps_those_that_it_meets():
             self.first, self.last, self.shift = nn.Linear(4, 6), nn.Linear(6, 2), nn.Parameter(torch.randn(6))
 
         def forward(self, x):
-            return self.last(self.first(x) + self.shift)
+            return self.last(self.first(x) + self.shift.cumsum(0))
 
     model = randomise_(Shifted())
     with torch.no_grad():
@@ -151,3 +151,23 @@ def test_a_dead_branch_is_dropped_from_sums_and_concatenations():
     assert small.b.out_features == 5
     model.b.weight.zero_()
     removed(model, X)  # nothing is left of either
+
+
+def test_a_selection_ties_both_sides_and_its_question():
+    model = Joined(lambda a, b: torch.where(a > 0, a, b), 10)
+    small = removed(model, X).model
+    assert widths(small)[0] == widths(small)[1]
+
+
+def test_a_stack_and_a_replaced_slice_have_the_channels_of_their_parts():
+    stacked = removed(Joined(lambda a, b: torch.stack([a, b], 1).amax(1), 10), X)
+    assert stacked.left == {}
+
+    def replace(a, b):
+        a = a.clone()
+        a[:, 2:6] = b[:, :4]
+        return a
+
+    replaced = removed(Joined(replace, 10), X)
+    assert replaced.left == {}
+    assert widths(replaced.model)[2] < 10

@@ -38,6 +38,9 @@ MOVES = [  # the move, the features behind it, the channel of a feature, the fea
     (lambda x: torch.cat(x[..., 0, 0].chunk(2, 1)[::-1], 1), 6, lambda f: (f + 3) % 6, 2),
     (lambda x: x[..., 0, 0].repeat(1, 2), 12, lambda f: f % 6, 4),
     (lambda x: x.unflatten(2, (2, 2)).flatten(2, 3).flatten(1), 96, lambda f: f // 16, 32),
+    (lambda x: x[..., 0, 0].roll(2, 1), 6, lambda f: (f - 2) % 6, 2),
+    (lambda x: x[:, torch.tensor([5, 5, 3, 0, 4]), 0, 0], 5, lambda f: [5, 5, 3, 0, 4][f], 2),
+    (lambda x: x[..., 0, 0].repeat_interleave(2, 1), 12, lambda f: f // 2, 4),
 ]
 
 
@@ -50,9 +53,23 @@ def test_channels_are_followed():
 
 def test_channels_that_are_spread_over_axes_stay_and_are_named():
     moves = [
-        lambda x: x[..., 0, 0].view(-1, 2, 3).transpose(1, 2).flatten(1),  # a channel shuffle
+        lambda x: x[:, torch.tensor([[0, 1, 2], [3, 4, 5]])].flatten(1, 2)[..., 0, 0],
         lambda x: torch.stack([x[:, i, 0, 0] for i in range(6)], 1),
     ]
     removal = removed(Branches(Moved(move, 6, lambda f: f) for move in moves), IMAGES)
     assert [removal.model.get_submodule(f"{i}.first").out_channels for i in range(2)] == [6, 6]
-    assert any("spreads" in reason for reason in removal.left.values())
+    assert sum("several indices" in reason or "one at a time" in reason for reason in removal.left.values()) >= 2
+
+
+def test_channels_on_several_axes_go_in_whole_slices():
+    moves = [
+        lambda x: x[..., 0, 0].view(-1, 2, 3).transpose(1, 2).flatten(1),  # a channel shuffle: 0, 3, 1, 4, 2, 5
+        lambda x: x[..., 0, 0].view(-1, 3, 2).amax(2, keepdim=True).expand(-1, 3, 2).reshape(-1, 6),
+    ]
+    for move, dead in zip(moves, ([0, 1], [0, 1]), strict=True):
+        model = Moved(move, 6, lambda f: f)
+        with torch.no_grad():
+            randomise_(model).last.weight[:, dead] = 0
+        removal = removed(model, IMAGES)
+        assert removal.model.get_submodule("first").out_channels == 4
+        assert removal.left == {}

@@ -15,6 +15,7 @@ FUNCTIONS = {
     "clamp_max": lambda x: torch.clamp_max(x, 0.2),
     "pow": lambda x: x**3,
     "log1p": lambda x: torch.log1p(x.abs()),
+    "rsqrt": lambda x: torch.rsqrt(x.abs() + 1),
     "sqrt": lambda x: torch.sqrt(x.abs()),
     "reciprocal": lambda x: torch.reciprocal(x + 10),
     "log_sigmoid": F.logsigmoid,

@@ -49,7 +49,7 @@ NOT_UNIFORM = [
 ]
 ALONG_CHANNELS = [
     (lambda x: F.max_pool2d(x.transpose(1, 2), 2).transpose(1, 2), 2),
-    (lambda x: F.pad(x, (0, 0, 0, 0, 1, 0)), 6),
+    (lambda x: F.pad(x, (0, 0, 0, 0, 1, 0), mode="circular"), 6),
     (lambda x: x.mean(1, keepdim=True).expand(-1, 5, -1, -1), 5),
 ]
 

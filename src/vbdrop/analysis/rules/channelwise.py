@@ -1,21 +1,21 @@
-"""Operations with parameters of their own for each channel: batch normalisation and PReLU."""
+"""Operations with parameters of their own for each channel: batch and instance normalisation, and PReLU."""
 
 import torch
-from torch import fx
+from torch import Tensor, fx, nn
 
-from vbdrop.analysis.channel_facts import ChannelFacts, Follower
+from vbdrop.analysis.channel_facts import ChannelFacts, Facts, Follower
 from vbdrop.analysis.channels import Channels
-from vbdrop.analysis.graph import arguments_of
+from vbdrop.analysis.graph import arguments_of, size_of
 
 
-def batch_norm(facts: ChannelFacts, node: fx.Node) -> list[Channels | None]:
+def batch_norm(facts: ChannelFacts, node: fx.Node) -> Facts:
     """Batch normalisation with running statistics: a scale and a shift for each channel."""
     call = arguments_of(node)
     mean, variance = facts.tensor(call["running_mean"]), facts.tensor(call["running_var"])
     if mean is None or variance is None:
         facts.keep(node, "its statistics are computed in the forward")
         return [None, None, None]
-    channels = _followed(facts, node, call["input"], len(mean))
+    channels = followed(facts, node, call["input"], len(mean))
     if channels is None:
         return [None, None, None]
     weight, bias = facts.tensor(call["weight"]), facts.tensor(call["bias"])
@@ -33,20 +33,57 @@ def prelu(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         facts.keep(node, "its slope is computed in the forward")
         return None
     if slope.numel() > 1:
-        channels = _followed(facts, node, call["self"], slope.numel())
+        channels = followed(facts, node, call["self"], slope.numel())
     if channels is None:
         return None
     sloped = torch.where(channels.value > 0, channels.value, channels.value * slope)
     return channels.with_values(channels.known, sloped)
 
 
-def _followed(facts: ChannelFacts, node: fx.Node, source: fx.Node, count: int) -> Channels | None:
-    """The channels that enter on axis 1, with every tensor of the node following them; None if it cannot."""
+def instance_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """Instance normalisation: each channel by its own mean and variance; of zeros, the shift is left."""
+    call = arguments_of(node)
+    if not call["use_input_stats"]:
+        facts.keep(node, "its statistics are not those of the input")
+        return None
+    channels = followed(facts, node, call["input"], size_of(node)[1])
+    return None if channels is None else shifted(facts, node, channels, channels.known & (channels.value == 0))
+
+
+def group_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """Group normalisation: whole groups of channels are removed."""
+    call, module = arguments_of(node), facts.model.get_submodule(facts.module_path(node))
+    if call["num_groups"] == 1 or not isinstance(module, nn.GroupNorm):
+        what = "group_norm with one group" if call["num_groups"] == 1 else "group_norm outside of a GroupNorm"
+        facts.keep(node, f"{what} reads every channel")
+        return None
+    channels = followed(facts, node, call["input"], size_of(node)[1])
+    if channels is None:
+        return None
+    rows = channels.units.view(call["num_groups"], -1)
+    facts.units.tie(rows[:, :1].expand_as(rows).flatten(), rows.flatten())
+    facts.group_norms[node] = channels
+    zero = (channels.known & (channels.value == 0)).view_as(rows).all(1, keepdim=True).expand_as(rows).flatten()
+    if rows.shape[1] > 1 and bool((channels.known.view_as(rows) != zero.view_as(rows)).any()):
+        facts.left.setdefault(facts.place(node), "group_norm reads every channel of a group, and not all are zero")
+    return shifted(facts, node, channels, zero)
+
+
+def shifted(facts: ChannelFacts, node: fx.Node, channels: Channels, zero: Tensor) -> Channels:
+    """What a normalisation makes of channels that it has made zero: its shift, also where its scale is zero."""
+    call = arguments_of(node)
+    scale, shift = facts.tensor(call["weight"]), facts.tensor(call.get("bias"))
+    known = zero if scale is None else zero | (scale == 0)
+    return channels.with_values(known, torch.zeros_like(channels.value) if shift is None else shift)
+
+
+def followed(facts: ChannelFacts, node: fx.Node, source: fx.Node, count: int, axis: int = 1) -> Channels | None:
+    """The channels that enter on an axis, with every tensor of the node following them; None if it cannot."""
     tensors = [tensor for tensor in node.all_input_nodes if facts.name(tensor) is not None]
-    channels = facts.channels(source) or facts.pinned_channels(1, count)
-    reason = facts.why_fixed(*tensors)
-    if reason is None and channels.axis != 1:
-        reason = "its channels are not on axis 1"
+    channels = facts.channels_along(source, axis) or facts.channels(source) or facts.pinned_channels(axis, count)
+    reason = facts.why_fixed(*tensors) if tensors else None
+    if reason is None and channels.axis != axis:
+        reason = f"its channels are not on axis {axis}"
     if reason is not None:
         facts.keep(node, reason)
         return None

@@ -1,26 +1,36 @@
-"""Operations on several tensors: arithmetic and concatenation."""
-
-from typing import Any
+"""Operations on several tensors: arithmetic, selections and concatenation."""
 
 import torch
 from torch import Tensor, fx
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY, ChannelFacts, Scatter
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, is_tensor, size_of
+from vbdrop.analysis.rules.parameters import parameter_channels
 
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "maximum", "minimum")
+
+SELECTIONS = ("where", "masked_fill")
+"""Operations that take each element from one of two tensors, as a third one says."""
 
 Placed = dict[fx.Node, Channels]
 """The terms of an operation that have the channels of its result, with those channels."""
 
 
-def combine(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+def combine(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """Element by element, with broadcasting: the channels of all terms are tied to those of the result."""
-    terms: list[Any] = [term for term in node.args[:2] if is_tensor(term)]
+    terms: list[fx.Node] = [term for term in node.args if is_tensor(term)]  # type: ignore[misc]
+    grid = _grid(facts, node, terms)
+    if grid is not None:
+        return grid
     placed: Placed = {term: channels for term in terms if (channels := _placed(facts, term, node)) is not None}
-    others = [term for term in terms if term not in placed]
     axes = {channels.axis for channels in placed.values()}
+    others = [term for term in terms if term not in placed]
+    for term in others if len(axes) == 1 else ():
+        (axis,) = axes
+        if not _broadcasts(term, node, axis) and (found := _parameter(facts, node, term, axis)) is not None:
+            placed[term] = found
+    others = [term for term in terms if term not in placed]
     if len(axes) != 1 or not all(_broadcasts(term, node, axis) for term in others for axis in axes):
         facts.keep(node, "its terms do not have the same channels")
         return None
@@ -37,6 +47,88 @@ def combine(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     return first.with_values(known, value)
 
 
+def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | None:
+    """The grid of the result if all terms with channels have the same, and the others are the same along its axes.
+
+    Otherwise grids are decided for the axis along which the other terms are the same.
+    """
+    grids = {term: known for term in terms if isinstance(known := facts.by_node.get(term), Grid)}
+    if not grids:
+        return None
+    first = next(iter(grids.values()))
+    same_size = all(size_of(term) == size_of(node) for term in grids)
+    same = all(known.axes == first.axes and known.units.shape == first.units.shape for known in grids.values())
+    others = [term for term in terms if term not in grids]
+    fitting = [axis for axis in first.axes if all(_broadcasts(term, node, axis) for term in others)]
+    if same_size and same and len(fitting) == len(first.axes):
+        for known in grids.values():
+            facts.units.tie(first.units.flatten(), known.units.flatten())
+        return first.with_values(torch.zeros_like(first.known), first.value)
+    given = [known.axis for term in terms if isinstance(known := facts.by_node.get(term), Channels)]
+    for axis in [axis for axis in (*given, *fitting) if same_size and axis in first.axes][:1]:
+        for term in grids:
+            facts.channels_along(term, axis)
+    return None
+
+
+def _parameter(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
+    """The channels of a parameter, on the axis that they have in the result."""
+    shift = len(size_of(node)) - len(size_of(term))
+    if facts.channels(term) is not None or size_of(term)[axis - shift] != size_of(node)[axis]:
+        return None
+    found = parameter_channels(facts, node, term, axis - shift)
+    return None if found is None else found.at(axis)
+
+
+def stack(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """Tensors along a new axis: their channels are tied."""
+    call = arguments_of(node)
+    dim = call["dim"] % len(size_of(node))
+    parts = [facts.channels(term) for term in call["tensors"]]
+    present = [part for part in parts if part is not None]
+    if not present or len(present) < len(parts) or len({part.axis for part in present}) > 1:
+        facts.keep(node, "it joins tensors that do not have the same channels")
+        return None
+    return _tied(facts, present, present[0].axis + (dim <= present[0].axis))
+
+
+def overwrite(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A slice that is replaced (`x[:, a:b] = y`): the channels of the new values in their place, or tied to them."""
+    call = arguments_of(node)
+    base, new = facts.channels(call["self"]), facts.channels(call["src"])
+    dim = call["dim"] % len(size_of(node))
+    along = base is not None and dim == base.axis
+    if base is None or new is None or base.axis != new.axis or (along and (call["step"] != 1 or not facts.rewrite)):
+        facts.keep(node, "a part of it is replaced by other channels")
+        return None
+    if not along:
+        return _tied(facts, [base, new], base.axis)
+    where = torch.arange(len(base))[slice(call["start"], call["end"], call["step"])]
+    fields = []
+    for own, other in zip((base.units, base.known, base.value), (new.units, new.known, new.value), strict=True):
+        fields.append(own.clone().index_copy_(0, where, other))
+    return Channels(base.axis, *fields)
+
+
+def copy(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
+    """What is written over a value takes its place; nothing of the value itself is read."""
+    old, new = node.args[0], node.args[1]
+    if size_of(old) != size_of(new) or old.meta["val"].dtype != new.meta["val"].dtype:  # type: ignore
+        facts.keep(node, "it is written over by something of another size or type")
+        return None
+    known = facts.by_node.get(new)  # type: ignore[arg-type]
+    return known if isinstance(known, Channels | Grid) else None
+
+
+def _tied(facts: ChannelFacts, parts: list[Channels], axis: int) -> Channels:
+    """Channels that several tensors have in common; constants where all have the same."""
+    first = parts[0]
+    for other in parts[1:]:
+        facts.units.tie(first.units, other.units)
+    same = torch.stack([part.known & (part.value == first.value) for part in parts]).all(0)
+    return first.at(axis).with_values(same, first.value)
+
+
 def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """Channels one after the other or, along another axis, tied to each other."""
     call = arguments_of(node)
@@ -44,6 +136,10 @@ def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     terms = [term for term in call["tensors"] if size_of(term) != (0,)]  # torch passes over such terms of any axis
     parts = [facts.channels(term) for term in terms]
     present = [part for part in parts if part is not None]
+    if present and len(present) < len(parts) and len({part.axis for part in present} - {dim}) == 1:
+        axis = present[0].axis  # such as the class token before the patches
+        parts = [part or parameter_channels(facts, node, term, axis) for term, part in zip(terms, parts, strict=True)]
+        present = [part for part in parts if part is not None]
     if present and all(part.axis == dim for part in present):
         # a term whose channels are not known takes part with all of them
         full = [facts.channels(term) or facts.pinned_channels(dim, size_of(term)[dim]) for term in terms]
@@ -52,11 +148,7 @@ def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     if not present or len(present) < len(parts) or len({(part.axis, len(part)) for part in present}) > 1:
         facts.keep(node, "it joins tensors that do not have the same channels")
         return None
-    first = present[0]
-    for other in present[1:]:
-        facts.units.tie(first.units, other.units)
-    same = torch.stack([part.known & (part.value == first.value) for part in present]).all(0)
-    return first.with_values(same, first.value)
+    return _tied(facts, present, present[0].axis)
 
 
 def _placed(facts: ChannelFacts, term: fx.Node, node: fx.Node) -> Channels | None:
@@ -80,15 +172,34 @@ def _values(node: fx.Node, placed: Placed) -> tuple[Tensor, Tensor]:
     """The constants of the result; a product with zero is zero whatever the other factor is."""
     found = list(placed.values())
     known, value = torch.stack([channels.known for channels in found]).all(0), found[0].value
-    if all(term in placed for term in node.args[:2] if isinstance(term, fx.Node)):
+    if _operation(node) in SELECTIONS:
+        known, value = _selected(node, placed, value)
+    elif all(term in placed for term in node.args[:2] if isinstance(term, fx.Node)):
         terms = [placed[term].value if isinstance(term, fx.Node) else term for term in node.args[:2]]
         value = node.target(*terms, **node.kwargs)  # type: ignore[operator]  # an OpOverload
+        known = known & value.isfinite()
     else:
         known = torch.zeros_like(known)
     if _operation(node) == "mul":
         zero = torch.stack([channels.known & (channels.value == 0) for channels in found]).any(0)
         known, value = known | zero, torch.where(zero, 0.0, value)
     return known, value
+
+
+def _selected(node: fx.Node, placed: Placed, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Where both sides of a selection are the same constant, it does not matter which one is taken."""
+    sides = node.args[1:3] if _operation(node) == "where" else (node.args[0], node.args[2])
+    known = torch.ones_like(like, dtype=torch.bool)
+    values: list[Tensor] = []
+    for side in sides:
+        channels = placed.get(side) if isinstance(side, fx.Node) else None
+        if channels is not None:
+            known, values = known & channels.known, [*values, channels.value]
+        elif isinstance(side, int | float):
+            values.append(torch.full_like(like, float(side)))
+        else:
+            known = torch.zeros_like(known)
+    return (known & (values[0] == values[-1]), values[0]) if values else (torch.zeros_like(known), like)
 
 
 def _scatter(facts: ChannelFacts, node: fx.Node, placed: Placed) -> Scatter | None:

@@ -5,9 +5,7 @@ from torch import fx
 from vbdrop.analysis.channel_facts import ChannelFacts
 
 MIXING = (
-    *("layer_norm", "native_layer_norm", "rms_norm", "group_norm", "instance_norm"),
-    *("softmax", "_softmax", "log_softmax", "_log_softmax", "argmax", "argmin", "max", "min", "topk", "cumsum"),
-    *("scaled_dot_product_attention", "matmul", "mm", "bmm", "addmm", "einsum", "linalg_vector_norm"),
+    *("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum", "linalg_vector_norm"),
     *("lstm", "gru", "rnn_tanh", "rnn_relu"),
 )
 

@@ -1,71 +1,148 @@
-"""Operations that only move elements: views, permutations, slices, splits.
+"""Operations that only move elements: views, permutations, slices, splits, rolls, indexing with constants.
 
-The rule runs the operation itself on the numbers of the channels, and then looks along which axis they lie.
+The rule runs the operation itself on the numbers of the channels, and then looks along which axes they lie.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.channels import Channels
-from vbdrop.analysis.graph import arguments_of, concrete, size_of
+from vbdrop.analysis.channels import Channels, Grid
+from vbdrop.analysis.graph import arguments_of, concrete, is_tensor, size_of
 
 VIEWS = ("view", "reshape", "_unsafe_view", "expand")
 """Operations that spell out the sizes of their result."""
 
+INDEXING = ("index", "index_select")
+"""Operations that move what a tensor of indices says."""
+
 MOVEMENTS = (
     *VIEWS,
-    *("permute", "transpose", "t", "squeeze", "unsqueeze", "flip", "repeat"),
-    *("slice", "select", "split", "split_with_sizes", "unbind"),
+    *INDEXING,
+    *("permute", "transpose", "t", "squeeze", "unsqueeze", "flip", "repeat", "roll"),
+    *("slice", "select", "split", "split_with_sizes", "unbind", "repeat_interleave"),
 )
 
 
 def move(facts: ChannelFacts, node: fx.Node) -> Facts:
-    """Find the axis on which the channels lie afterwards, or keep them all if they lie on several."""
+    """Find the axes on which the channels lie afterwards."""
     source = node.args[0]
-    channels = facts.channels(source)
-    if channels is None or not isinstance(source, fx.Node):
+    known = facts.by_node.get(source) if isinstance(source, fx.Node) else None
+    if not isinstance(source, fx.Node) or not isinstance(known, Channels | Grid):
+        for other in filter(None, map(facts.channels, node.all_input_nodes[1:])):
+            facts.pin(other)
         return None
-    if _is_fixed(facts, node, channels):
+    arguments = constant_arguments(facts, node)
+    if arguments is None:
+        facts.keep(node, f"{node.target} moves what another tensor says")
+        return None
+    if _is_scattered(node, arguments, known):
+        facts.keep(node, f"{node.target} takes channels by several indices")
+        return None
+    if _is_fixed(facts, node, known):
         facts.keep(node, f"{node.target} spells out the number of channels")
         return None
-    numbers = _numbered(size_of(source), channels.axis)
-    is_view = node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-    # the numbers, which take no memory, have no strides to view
-    operation: Any = torch.ops.aten.reshape.default if is_view else node.target
-    moved = operation(numbers, *concrete(node.args[1:]), **node.kwargs)
+    axes = known.axes if isinstance(known, Grid) else (known.axis,)
+    numbers = numbered(size_of(source), axes)
+    moved = run(node, numbers, arguments)
     parts = [moved] if isinstance(moved, Tensor) else list(moved)
-    found = [_located(part, numbers, channels) for part in parts]
+    found = [_located(part, numbers, known) for part in parts]
     if None in found:
-        facts.keep(node, f"{node.target} spreads channels over several axes", report=len(channels) > 1)
+        facts.keep(node, f"{node.target} takes channels one at a time", report=known.units.numel() > 1)
         return None
     return found[0] if isinstance(moved, Tensor) else list(found)
 
 
-def _numbered(size: tuple[int, ...], axis: int) -> Tensor:
-    """A tensor of this size that holds at each place the number of its channel (without taking memory for it)."""
-    shape = [1] * len(size)
-    shape[axis] = size[axis]
-    return torch.arange(size[axis]).view(shape).expand(size)
-
-
-def _located(part: Tensor, numbers: Tensor, channels: Channels) -> Channels | None:
-    """The channels of a moved tensor, if they lie along one axis of it."""
-    axes = [axis for axis in range(part.dim()) if not bool((part == part.narrow(axis, 0, 1)).all())]
-    if not axes and part.dim() == numbers.dim() and part.shape[channels.axis] == 1:
-        axes = [channels.axis]  # a slice of a single channel
-    if len(axes) != 1:
+def constant_arguments(facts: ChannelFacts, node: fx.Node) -> tuple[Any, ...] | None:
+    """What the operation gets besides the tensor that it moves; None if that depends on the inputs."""
+    tensors = {source: constant(facts, source) for source in node.all_input_nodes[1:] if is_tensor(source)}
+    if any(tensor is None for tensor in tensors.values()):
         return None
-    index = tuple(slice(None) if axis == axes[0] else 0 for axis in range(part.dim()))
-    return channels.take(part[index], axes[0])
+
+    def replaced(argument: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
+        if isinstance(argument, list | tuple):
+            return [replaced(item) for item in argument]
+        return tensors[argument] if isinstance(argument, fx.Node) and argument in tensors else concrete(argument)
+
+    return tuple(replaced(argument) for argument in node.args[1:])
 
 
-def _is_fixed(facts: ChannelFacts, node: fx.Node, channels: Channels) -> bool:
-    """Whether the forward spells out a size that would have to change."""
-    if not facts.frozen_shapes:
+def constant(facts: ChannelFacts, node: fx.Node) -> Tensor | None:
+    """The value of a buffer of whole numbers, or of what is moved of one; None if it depends on anything else."""
+    name = facts.name(node)
+    if name is not None:
+        found = facts.traced.constants.get(name)
+        tensor = facts.whole_numbers(name) if found is None else found
+        return None if tensor is None else tensor.cpu()
+    target = getattr(node.target, "overloadpacket", None)
+    if getattr(target, "__name__", None) not in (*MOVEMENTS, "clone", "alias"):
+        return None
+    source, arguments = constant(facts, node.all_input_nodes[0]), constant_arguments(facts, node)
+    result = None if source is None or arguments is None else run(node, source, arguments)
+    return result if isinstance(result, Tensor) else None
+
+
+def run(node: fx.Node, tensor: Tensor, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 -- a tensor, or several
+    """Do to a tensor what the operation does."""
+    is_view = node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+    # the numbers, which take no memory, have no strides to view
+    operation: Any = torch.ops.aten.reshape.default if is_view else node.target
+    return operation(tensor, *arguments, **node.kwargs)
+
+
+def numbered(size: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+    """A tensor of this size that holds at each place the number of its channel (without taking memory for it)."""
+    shape = [length if axis in axes else 1 for axis, length in enumerate(size)]
+    return torch.arange(torch.Size(shape).numel()).view(shape).expand(size)
+
+
+def varying_axes(part: Tensor) -> tuple[int, ...]:
+    """The axes along which a tensor is not everywhere the same."""
+    return tuple(axis for axis in range(part.dim()) if not bool((part == part.narrow(axis, 0, 1)).all()))
+
+
+def _located(part: Tensor, numbers: Tensor, known: Channels | Grid) -> Channels | Grid | None:
+    """The channels of a moved tensor, if they lie along axes of it."""
+    axes = varying_axes(part)
+    if not axes and isinstance(known, Channels) and part.dim() == numbers.dim() and part.shape[known.axis] == 1:
+        axes = (known.axis,)  # a slice of a single channel
+    if not axes:
+        return None
+    index = part[tuple(slice(None) if axis in axes else 0 for axis in range(part.dim()))]
+    if len(axes) == 1 and isinstance(known, Channels):
+        return known.take(index, axes[0])
+    units, constant, value = (field.flatten()[index] for field in (known.units, known.known, known.value))
+    return Channels(axes[0], units, constant, value) if len(axes) == 1 else Grid(axes, units, constant, value)
+
+
+def indexed_axes(node: fx.Node) -> list[int]:
+    """The axes along which a tensor of indices says what is taken."""
+    call = arguments_of(node)
+    if "indices" in call:
+        return [axis for axis, index in enumerate(call["indices"]) if index is not None]
+    return [call["dim"] % len(size_of(call["self"]))]
+
+
+def _is_scattered(node: fx.Node, arguments: tuple[Any, ...], known: Channels | Grid) -> bool:
+    """Whether channels are taken by anything but one list of their numbers."""
+    if node.target.overloadpacket.__name__ not in INDEXING:  # type: ignore[union-attr]
         return False
+    along, axes = indexed_axes(node), known.axes if isinstance(known, Grid) else (known.axis,)
+    indices = [i for i in pytree.tree_leaves(arguments) if isinstance(i, Tensor)]
+    plain = len(along) == 1 and isinstance(known, Channels) and indices[0].dim() == 1 and indices[0].dtype != torch.bool
+    return bool(set(along) & set(axes)) and not plain
+
+
+def _is_fixed(facts: ChannelFacts, node: fx.Node, known: Channels | Grid) -> bool:
+    """Whether the forward spells out a size that would have to change."""
     call, name = arguments_of(node), node.target.overloadpacket.__name__  # type: ignore[union-attr]
-    along = name in ("slice", "split", "split_with_sizes") and call["dim"] % len(size_of(call["self"])) == channels.axis
-    return name in VIEWS or along
+    axes = known.axes if isinstance(known, Grid) else (known.axis,)
+    if not facts.rewrite and name in INDEXING:
+        return bool(set(indexed_axes(node)) & set(axes))
+    if not facts.frozen_shapes:
+        return not facts.rewrite and name == "roll"
+    along = name in ("slice", "split", "split_with_sizes") and call["dim"] % len(size_of(call["self"])) in axes
+    return name in VIEWS or name == "roll" or bool(along)

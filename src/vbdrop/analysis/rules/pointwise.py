@@ -1,15 +1,16 @@
 """Functions of one element: each channel stays what it is, and a constant goes through the function."""
 
+import torch
 from torch import fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 
 POINTWISE = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish"),
     *("hardswish", "hardsigmoid", "hardtanh", "threshold"),
     *("sigmoid", "tanh", "softplus", "log_sigmoid", "erf", "sin", "cos"),
-    *("abs", "neg", "sign", "exp", "expm1", "log1p", "square", "sqrt", "reciprocal", "floor", "ceil", "round"),
+    *("abs", "neg", "sign", "exp", "expm1", "log1p", "square", "sqrt", "rsqrt", "reciprocal", "floor", "ceil", "round"),
     *("clamp", "clamp_min", "clamp_max", "pow"),
 )
 
@@ -17,20 +18,34 @@ IDENTITIES = ("clone", "alias", "detach", "contiguous", "dropout", "feature_drop
 """What leaves a value as it is in eval mode; a cast keeps it up to its precision."""
 
 
-def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_not", "bitwise_not")
+"""Functions of one element and a number that say yes or no."""
+
+
+def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """Apply the operation itself to the constants."""
     source, *arguments = node.args
-    channels = facts.channels(source)
-    if channels is None or any(isinstance(argument, fx.Node) for argument in arguments):
+    channels = facts.by_node.get(source) if isinstance(source, fx.Node) else None
+    if not isinstance(channels, Channels | Grid) or any(isinstance(argument, fx.Node) for argument in arguments):
         facts.keep(node, f"{node.target} takes a tensor where a number is expected")
         return None
     value = node.target(channels.value, *arguments, **node.kwargs)  # type: ignore[operator]  # an OpOverload
-    return channels.with_values(channels.known, value)
+    return channels.with_values(channels.known & value.isfinite(), value)
 
 
-def identity(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+def compare(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
+    """The same channels; as yes and no they are not followed as constants."""
+    known = facts.by_node.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
+    if len(node.all_input_nodes) != 1 or not isinstance(known, Channels | Grid):
+        facts.keep(node, f"{node.target} compares tensors", report=False)
+        return None
+    return known.with_values(torch.zeros_like(known.known), known.value)
+
+
+def identity(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """The same channels, unless a cast to whole numbers cuts them."""
     if not node.meta["val"].dtype.is_floating_point:
         facts.keep(node, "it is cast to whole numbers")
         return None
-    return facts.channels(node.args[0])
+    known = facts.by_node.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
+    return known if isinstance(known, Channels | Grid) else None

@@ -8,6 +8,7 @@ from torch import fx
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, concrete, size_of
+from vbdrop.analysis.rules.reductions import read_with_count
 
 _DIMENSIONS = (1, 2, 3)
 
@@ -54,16 +55,36 @@ def average(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A constant channel keeps its value if it is surrounded by the same value, or by copies of itself."""
+    """A constant channel keeps its value if it is surrounded by the same value, or by copies of itself.
+
+    Channels that are added to the others are constants that stay.
+    """
     channels, call = facts.channels(node.args[0]), arguments_of(node)
     if channels is None:
         return None
-    if channels.axis >= len(size_of(node)) - len(call["pad"]) // 2:
+    widths, is_constant = concrete(call["pad"]), call.get("mode", "constant") == "constant"
+    before, after = _added(widths, len(size_of(node)) - 1 - channels.axis)
+    if (before or after) and not (is_constant and min(before, after) >= 0):
         facts.keep(node, "channels are padded")
         return None
-    if call.get("mode", "constant") != "constant":
+    fill = float(call["value"] or 0.0)
+    if is_constant and sum(map(abs, widths)) > before + after:  # pixels are added, too
+        channels = channels.with_values(channels.known & (channels.value == fill), channels.value)
+    if not (before or after):
         return channels
-    return channels.with_values(channels.known & (channels.value == (call["value"] or 0.0)), channels.value)
+    parts = [channels]
+    for count, at in ((before, 0), (after, len(parts) + (before > 0))):
+        if count:
+            new = facts.pinned_channels(channels.axis, count)
+            parts.insert(at, new.with_values(torch.ones_like(new.known), torch.full_like(new.value, fill)))
+    fields = (torch.cat([getattr(part, field) for part in parts]) for field in ("units", "known", "value"))
+    return Channels(channels.axis, *fields)
+
+
+def _added(widths: list[int], from_end: int) -> tuple[int, int]:
+    """How much is added before and after along an axis, which is counted from the last one."""
+    at = 2 * from_end
+    return (widths[at], widths[at + 1]) if at < len(widths) else (0, 0)
 
 
 def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -74,12 +95,19 @@ def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
     axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
     if channels.axis in axes:
-        facts.keep(node, f"{node.target} reduces over the channels", report=False)
+        if _operation(node) in ("mean", "sum") and facts.counts(node):
+            read_with_count(facts, node, channels)
+        else:
+            facts.keep(node, f"{node.target} reduces over the channels", report=False)
         return None
     moved = channels.axis if call.get("keepdim") else channels.axis - sum(axis < channels.axis for axis in axes)
     result = channels.at(moved)
     # a sum depends on the size of the image, which the small model leaves open
-    return _only_zeros(result) if "sum" in str(node.target) else result
+    return _only_zeros(result) if _operation(node) == "sum" else result
+
+
+def _operation(node: fx.Node) -> str:
+    return str(node.target.overloadpacket.__name__)  # type: ignore[union-attr]
 
 
 def _listed(argument: Any) -> list[int]:  # noqa: ANN401 -- a number, several or None
@@ -94,8 +122,7 @@ def _over_space(facts: ChannelFacts, node: fx.Node, channels: Channels | None) -
     """The channels, if they lie on none of the axes that the operation works on."""
     if channels is None:
         return None
-    name = node.target.overloadpacket.__name__  # type: ignore[union-attr]
-    spatial = int(next(c for c in reversed(name) if c.isdigit()))
+    spatial = int(next(c for c in reversed(_operation(node)) if c.isdigit()))
     if channels.axis >= len(size_of(node.args[0])) - spatial:  # type: ignore[arg-type]
         facts.keep(node, f"{node.target} works along the channels")
         return None

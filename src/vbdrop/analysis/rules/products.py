@@ -1,20 +1,86 @@
 """Linear layers, convolutions and embeddings: where channels begin and end."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Follower, ProductSite
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, concrete, size_of
+from vbdrop.analysis.rules.attention import MATRIX, batched_product
+
+MATRIX_PRODUCTS = ("matmul", "mm", "bmm", "addmm")
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+
+
+class Call(NamedTuple):
+    """A product, read from the graph.
+
+    Attributes:
+        node: The place.
+        source: What enters.
+        weight: The weights.
+        bias: What is added, or None.
+        in_axis: The axis of the inputs.
+        out_axis: The axis of the outputs.
+        groups: The number of groups.
+        transposed: Whether the weight's first axis runs over inputs.
+        folds: Whether a channel that is the same everywhere adds the same everywhere.
+        takes_bias: Whether the operation adds a bias if it is given one.
+    """
+
+    node: fx.Node
+    source: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    in_axis: int
+    out_axis: int
+    groups: int = 1
+    transposed: bool = False
+    folds: bool = True
+    takes_bias: bool = True
 
 
 def linear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A linear layer reads and writes the last axis."""
     call = arguments_of(node)
     axis = len(size_of(call["input"])) - 1
-    return _product(facts, node, axis, groups=1, transposed=False, folds=True)
+    return _product(facts, Call(node, call["input"], call["weight"], call["bias"], axis, axis))
+
+
+def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A product with a matrix of weights, inputs first, as in `x @ weight` and `torch.addmm`; or of activations."""
+    call = arguments_of(node)
+    bias, source, weight = None, call["self"], call["mat2" if "mat2" in call else "other"]
+    if "mat1" in call:
+        bias, source = call["self"], call["mat1"]
+    is_plain = bias is None or call["beta"] == call["alpha"] == 1
+    if not is_plain or facts.name(weight) is None or len(size_of(weight)) != MATRIX:
+        return batched_product(facts, node)
+    axes = len(size_of(source)) - 1, len(size_of(node)) - 1
+    return _product(facts, Call(node, source, weight, bias, *axes, transposed=True, takes_bias=bias is not None))
+
+
+def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """A contraction with a matrix of weights along one axis, such as ``"bti,io->bto"``."""
+    equation, tensors = str(node.args[0]).replace(" ", ""), node.all_input_nodes
+    sides, _, result = equation.partition("->")
+    letters = dict(zip(tensors, sides.split(","), strict=False))
+    weights = [term for term in letters if facts.name(term) is not None]
+    if len(letters) == 2 and len(weights) == 1 and result and "." not in equation:
+        (weight,), (source,) = weights, [term for term in letters if term not in weights]
+        summed, kept = (
+            "".join(set(letters[weight]) - set(result)),
+            "".join(set(letters[weight]) - set(letters[source])),
+        )
+        if len(letters[weight]) == MATRIX and len(summed) == len(kept) == 1 and summed in letters[source]:
+            axes = letters[source].index(summed), result.index(kept)
+            transposed = letters[weight].startswith(summed)
+            return _product(facts, Call(node, source, weight, None, *axes, transposed=transposed, takes_bias=False))
+    facts.keep(node, f"{node.target} reads every channel", report=False)
+    return None
 
 
 def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -31,7 +97,10 @@ def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         set(kernel) == {1} if padding == "same" else not any(padding if isinstance(padding, list) else [padding])
     )
     axis = len(size_of(call["input"])) - len(kernel) - 1
-    return _product(facts, node, axis, groups=call["groups"], transposed=transposed, folds=unpadded and not transposed)
+    site = Call(node, call["input"], call["weight"], call["bias"], axis, axis)
+    return _product(
+        facts, site._replace(groups=call["groups"], transposed=transposed, folds=unpadded and not transposed)
+    )
 
 
 def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -50,22 +119,20 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     return channels.with_values((weight == weight[:1]).all(0), weight[0])
 
 
-def _product(
-    facts: ChannelFacts, node: fx.Node, axis: int, *, groups: int, transposed: bool, folds: bool
-) -> Channels | None:
-    call = arguments_of(node)
-    weight, weight_name = facts.tensor(call["weight"]), facts.name(call["weight"])
-    reason = facts.why_fixed(call["weight"], call["bias"])
+def _product(facts: ChannelFacts, call: Call) -> Channels | None:
+    weight, weight_name = facts.tensor(call.weight), facts.name(call.weight)
+    reason = facts.why_fixed(call.weight, call.bias)
     if reason or weight is None or weight_name is None:
-        facts.keep(node, reason or "its weight is computed in the forward")
+        facts.keep(call.node, reason or "its weight is computed in the forward")
         return None
-    inputs = _inputs(facts, call["input"], axis)
-    matrix = _by_group(weight, groups, transposed)
+    inputs = _inputs(facts, call.source, call.in_axis)
+    matrix = _by_group(weight, call.groups, call.transposed)
     nonzero, total = (matrix != 0).any(-1), matrix.sum(-1)
-    outputs = Channels.varying(axis, facts.units.new(groups * nonzero.shape[1]))
-    outputs = outputs.with_values(*_constants(inputs, nonzero, total, facts.tensor(call["bias"]), folds))
+    outputs = Channels.varying(call.out_axis, facts.units.new(call.groups * nonzero.shape[1]))
+    outputs = outputs.with_values(*_constants(inputs, nonzero, total, facts.tensor(call.bias), call.folds))
     product = ProductSite(
-        node, weight_name, facts.name(call["bias"]), inputs, outputs, transposed, folds, nonzero, total
+        *(call.node, call.source, weight_name, facts.name(call.bias), inputs, outputs),
+        *(call.transposed, call.folds, call.takes_bias, nonzero, total),
     )
     _tie(facts, product)
     facts.products.append(product)
@@ -74,7 +141,7 @@ def _product(
 
 def _inputs(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
     """The channels that enter; where they are not known, or lie on another axis, all of them stay."""
-    channels = facts.channels(node)
+    channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
         return channels
     if channels is not None:

@@ -5,17 +5,34 @@ from collections.abc import Callable
 from torch import fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.rules import channelwise, joins, mixing, movement, pointwise, pooling, products
+from vbdrop.analysis.rules import (
+    attention,
+    channelwise,
+    joins,
+    mixing,
+    movement,
+    pointwise,
+    pooling,
+    products,
+    rearrangements,
+    reductions,
+)
 
 Rule = Callable[[ChannelFacts, fx.Node], Facts]
 
 RULES: dict[str, Rule] = {
     "linear": products.linear,
     **dict.fromkeys(products.CONVOLUTIONS, products.convolution),
+    **dict.fromkeys(products.MATRIX_PRODUCTS, products.matrix_product),
+    "einsum": products.einsum,
     "embedding": products.embedding,
     "_native_batch_norm_legit_no_training": channelwise.batch_norm,
+    "group_norm": channelwise.group_norm,
+    "instance_norm": channelwise.instance_norm,
     "prelu": channelwise.prelu,
+    **dict.fromkeys(("layer_norm", "rms_norm"), reductions.norm_over_channels),
     **dict.fromkeys(pointwise.POINTWISE, pointwise.pointwise),
+    **dict.fromkeys(pointwise.COMPARISONS, pointwise.compare),
     **dict.fromkeys(pointwise.IDENTITIES, pointwise.identity),
     **dict.fromkeys(movement.MOVEMENTS, movement.move),
     **dict.fromkeys(pooling.PRESERVING, pooling.preserve),
@@ -24,7 +41,17 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(pooling.PADS, pooling.pad),
     **dict.fromkeys(pooling.REDUCTIONS, pooling.reduce),
     **dict.fromkeys(joins.ARITHMETIC, joins.combine),
+    **dict.fromkeys(joins.SELECTIONS, joins.combine),
     "cat": joins.concatenate,
+    "stack": joins.stack,
+    "slice_scatter": joins.overwrite,
+    "copy": joins.copy,
+    "glu": rearrangements.glu,
+    "pixel_shuffle": rearrangements.pixel_shuffle,
+    "pixel_unshuffle": rearrangements.pixel_unshuffle,
+    "channel_shuffle": rearrangements.channel_shuffle,
+    "scaled_dot_product_attention": attention.attend,
+    **dict.fromkeys(attention.SOFTMAX, attention.softmax),
     **dict.fromkeys(mixing.MIXING, mixing.mix),
 }
 """The name of an ATen operation -> the rule that carries channels through it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from vbdrop.analysis.layer_shapes import SHAPES
+from vbdrop.analysis.layer_shapes import shape_of
 from vbdrop.compression.planning.plan import Plan
 
 
@@ -24,10 +24,12 @@ def check_names(plan: Plan, model: nn.Module) -> None:
     """
     for path, numbers in plan.attributes.items():
         module = model.get_submodule(path)
-        shape = SHAPES.get(type(module))
+        shape = shape_of(module)
         allowed = {shape.inputs, shape.outputs} if shape else set()
         if isinstance(module, _ConvNd):
             allowed.add("groups")
+        if isinstance(module, nn.GroupNorm):
+            allowed.add("num_groups")
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
 
@@ -54,7 +56,7 @@ def check_numbers(model: nn.Module) -> None:
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
     """The attributes of a layer, with the numbers of units that each of its tensors has."""
-    shape = SHAPES.get(type(module))
+    shape = shape_of(module)
     if shape is None:
         return
     if isinstance(module, nn.Linear):

@@ -238,8 +238,8 @@ def _floats(values: object, what: str) -> list[float]:
 
 def _kept(axes: object, name: str) -> Cut:
     found = _dict(axes, name)
-    if not all(axis in ("0", "1") for axis in found):
-        raise ValueError(f"the plan keeps indices of {name!r} on the axes {list(found)}; only 0 and 1 are possible.")
+    if not all(len(axis) == 1 and axis in "0123456789" for axis in found):
+        raise ValueError(f"the plan keeps indices of {name!r} on the axes {list(found)}; they must be numbers.")
     return {int(axis): _ints(kept, name) for axis, kept in found.items()}
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY
-from vbdrop.analysis.layer_shapes import SHAPES, beside, owner
+from vbdrop.analysis.layer_shapes import beside, owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
@@ -61,6 +61,14 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
         kept = liveness.present[liveness.root[follower.units]]
         _keep(plan, liveness, follower.name, follower.axis, kept)
         _set_attributes(plan, liveness, follower.name, outputs=int(kept.sum()))
+    for node, channels in facts.group_norms.items():
+        path = facts.module_path(node)
+        before = cast(nn.GroupNorm, facts.model.get_submodule(path)).num_groups
+        groups = int(liveness.kept(channels).view(before, -1).any(1).sum())
+        if node in liveness.reached and groups != before:
+            plan.attributes.setdefault(path, {}).update(
+                num_groups=groups, num_channels=int(liveness.kept(channels).sum())
+            )
     return plan
 
 
@@ -154,8 +162,11 @@ def _set_attributes(
     """Note the numbers of units of the modules that hold a tensor, where they change."""
     for path in map(owner, liveness.facts.aliases(name)):
         module = liveness.facts.model.get_submodule(path)
-        attributes = SHAPES[type(module)]
-        numbers = {attributes.outputs: outputs, attributes.inputs: inputs, "groups": groups}
+        attributes = shape_of(module)
+        if attributes is None or (inputs is None and attributes.inputs is not None):
+            continue
+        is_embedding = isinstance(module, nn.Embedding) and inputs is not None  # the weight of a linear layer, too
+        numbers = {attributes.outputs: inputs if is_embedding else outputs, attributes.inputs: inputs, "groups": groups}
         for attribute, number in numbers.items():
             if attribute is not None and number is not None and getattr(module, attribute, number) != number:
                 plan.attributes.setdefault(path, {})[attribute] = number

@@ -6,11 +6,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from vbdrop.analysis.channel_facts import ProductSite, Scatter
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, size_of
 from vbdrop.analysis.layer_shapes import beside, owner
+from vbdrop.analysis.rules.movement import constant_arguments, indexed_axes
+from vbdrop.compression.rewriting.counted_norms import COUNTED
 from vbdrop.compression.rewriting.graph_writer import Writer
 
 aten = torch.ops.aten
@@ -20,11 +23,13 @@ def product(writer: Writer, place: ProductSite) -> fx.Node:
     """A linear layer or convolution, which selects its inputs where more arrive than it needs."""
     call = arguments_of(place.node)
     path = owner(place.weight)
-    value, columns = writer.value(call["input"]), writer.inputs[place.weight]
+    value, columns = writer.value(place.source), writer.inputs[place.weight]
     if columns.selected:
         value = writer.select(value, place.inputs.axis, columns.positions(), f"{path}_inputs".lstrip("_"))
     if writer.module_of(place.node) is not None:
         return writer.graph.create_node("call_module", path, (value,))
+    if "input" not in call:
+        return writer.graph.node_copy(place.node, lambda node: value if node is place.source else writer.value(node))
     call.update({name: fx.map_arg(argument, writer.value) for name, argument in call.items() if name != "input"})
     call["input"] = value
     if "groups" in call:
@@ -95,7 +100,8 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
     if channels is not None and sizes[channels.axis] != -1:
         count = int(writer.kept(channels).sum())
         writer.new_sizes |= count != len(channels)
-        sizes[channels.axis] = count
+        # channels of a whole batch are as many as there are
+        sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
     return writer.call(target, writer.value(call["self"]), fx.map_arg(sizes, writer.value))
 
@@ -143,6 +149,53 @@ def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
     return terms[0] if len(terms) == 1 else writer.call(aten.cat.default, terms, call["dim"])
 
 
+def roll(writer: Writer, node: fx.Node) -> fx.Node:
+    """A rotation of the channels: by as many as are left of those that go round."""
+    call = arguments_of(node)
+    source = writer.facts.channels(call["self"])
+    dims = [dim % len(size_of(node)) for dim in call["dims"]]
+    if source is None or source.axis not in dims or bool(writer.kept(source).all()):
+        return writer.copy(node)
+    writer.new_operations = True
+    kept, shifts = writer.kept(source), list(call["shifts"])
+    at = dims.index(source.axis)
+    shifts[at] = int(kept[len(kept) - shifts[at] % len(kept) :].sum())
+    return writer.call(aten.roll.default, writer.value(call["self"]), shifts, dims)
+
+
+def indexed(writer: Writer, node: fx.Node) -> fx.Node:
+    """Channels by a list of their numbers: by the new numbers of those that are left."""
+    call, result = arguments_of(node), writer.facts.channels(node)
+    source = writer.facts.channels(call["self"])
+    if source is None or result is None or indexed_axes(node) != [source.axis] or bool(writer.kept(source).all()):
+        return writer.copy(node)
+    (index,) = (i for i in pytree.tree_leaves(constant_arguments(writer.facts, node)) if isinstance(i, Tensor))
+    among = writer.kept(source).cumsum(0)[index[writer.kept(result)]] - 1
+    return writer.select(writer.value(call["self"]), source.axis, among, f"{node.name}_channels")
+
+
+def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
+    """Channels of which some are replaced: those before, the new ones, and those behind."""
+    call = arguments_of(node)
+    base = writer.facts.channels(call["self"])
+    if base is None or call["dim"] % len(size_of(node)) != base.axis or bool(writer.kept(base).all()):
+        return writer.copy(node)
+    writer.new_operations = True
+    kept = writer.kept(base)
+    start, stop, _ = slice(call["start"], call["end"]).indices(len(kept))
+    value, count = writer.value(call["self"]), int(kept.sum())
+    parts = [(0, int(kept[:start].sum())), (int(kept[:stop].sum()), count)]
+    before, after = (writer.call(aten.slice.Tensor, value, base.axis, *part) for part in parts)
+    return writer.call(aten.cat.default, [before, writer.value(call["src"]), after], base.axis)
+
+
+def replaced(writer: Writer, node: fx.Node) -> fx.Node:
+    """What is written over another value, in its place."""
+    if writer.facts.channels(node) is None:
+        return writer.copy(node)
+    return writer.value(cast(fx.Node, node.args[1]))
+
+
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
     """Nothing: in a graph without side effects a copy is the value itself."""
     return writer.value(cast(fx.Node, node.args[0]))
@@ -167,5 +220,11 @@ EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.split.Tensor: split,
     aten.split_with_sizes.default: split,
     aten.cat.default: concatenation,
+    aten.roll.default: roll,
+    aten.index.Tensor: indexed,
+    aten.index_select.default: indexed,
+    aten.slice_scatter.default: overwritten,
+    aten.copy.default: replaced,
+    **COUNTED,
 }
 """Operation -> how it is written; every other one is written as it was."""

@@ -1,0 +1,79 @@
+"""Parameters that meet a value element by element, such as `x * gamma`, position embeddings or biases of attention."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from vbdrop.analysis.channel_facts import ChannelFacts, Follower
+from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.graph import size_of
+from vbdrop.analysis.rules.movement import MOVEMENTS, constant_arguments, numbered, run, varying_axes
+from vbdrop.analysis.rules.pointwise import IDENTITIES
+
+
+def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
+    """The channels of a term that is a parameter, moved or not, if one axis of the parameter alone runs along them.
+
+    The parameter then becomes smaller with them.
+
+    Args:
+        facts: The forward pass.
+        node: The operation.
+        term: One of the tensors that it gets.
+        axis: The axis of the term on which the channels lie.
+    """
+    chain = _chain(facts, term)
+    if chain is None:
+        return None
+    parameter, moves = chain
+    name = facts.traced.names[parameter]
+    if name in facts.traced.constants or facts.why_fixed(parameter) is not None:
+        return None
+    sizes = size_of(parameter)
+    steps = {own: _steps(facts, numbered(sizes, (own,)), moves) for own, size in enumerate(sizes) if size > 1}
+    found = [own for own, numbers in steps.items() if numbers is None or axis in varying_axes(numbers[-1])]
+    numbers = steps[found[0]] if len(found) == 1 else None
+    if numbers is None or varying_axes(numbers[-1]) != (axis,) or any(len(varying_axes(n)) != 1 for n in numbers):
+        return None
+    units, values = facts.units_along(name, found[0]), facts.tensor(parameter)
+    channels = Channels.varying(found[0], units)
+    if values is not None and values.numel() == len(units):
+        channels = channels.with_values(torch.ones(len(units), dtype=torch.bool), values.flatten())
+    facts.followers.append(Follower(moves[0] if moves else node, name, found[0], units))
+    for move, places in zip(moves, numbers[1:], strict=True):
+        facts.by_node[move] = channels.take(*_along(places))
+    return channels.take(*_along(numbers[-1]))
+
+
+def _along(numbers: Tensor) -> tuple[Tensor, int]:
+    """The numbers along the one axis on which they differ, and that axis."""
+    (axis,) = varying_axes(numbers)
+    return numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.dim()))], axis
+
+
+def _chain(facts: ChannelFacts, term: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
+    """The parameter that a term is made of by moving alone, for nothing else, and the moves in order."""
+    moves: list[fx.Node] = []
+    while facts.name(term) is None:
+        name = getattr(getattr(term.target, "overloadpacket", None), "__name__", None)
+        if (name not in MOVEMENTS and name not in IDENTITIES) or len(term.users) != 1:
+            return None
+        moves.insert(0, term)
+        term = term.all_input_nodes[0]
+    return term, moves
+
+
+def _steps(facts: ChannelFacts, numbers: Tensor, moves: list[fx.Node]) -> list[Tensor] | None:
+    """The numbers of the channels before the first move and after each of them."""
+    steps = [numbers]
+    for move in moves:
+        is_move = move.target.overloadpacket.__name__ in MOVEMENTS  # type: ignore[union-attr]
+        arguments = constant_arguments(facts, move) if is_move else ()
+        if arguments is None:
+            return None
+        moved: Any = run(move, steps[-1], arguments) if is_move else steps[-1]
+        if not isinstance(moved, Tensor):
+            return None
+        steps.append(moved)
+    return steps

@@ -1,0 +1,72 @@
+"""Norms and means over channels of which zero ones were removed: they still count.
+
+With ``n`` channels before and ``k`` now, the mean over all is ``m k/n`` and the variance
+``v k/n + m^2 (k/n)(1 - k/n)``, where ``m`` and ``v`` are those of the channels that are there.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from vbdrop.analysis.graph import arguments_of
+from vbdrop.compression.rewriting.graph_writer import Writer
+
+aten = torch.ops.aten
+
+
+def layer_norm(writer: Writer, node: fx.Node) -> fx.Node:
+    """Layer normalisation over the last axis."""
+    share = _share(writer, node)
+    if share == 1:
+        return writer.copy(node)
+    call = _call(writer, node)
+    pair = writer.call(aten.var_mean.correction, call["input"], [-1], correction=0, keepdim=True)
+    variance, mean = (writer.call(operator.getitem, pair, i) for i in range(2))
+    between = writer.call(aten.mul.Tensor, writer.call(aten.mul.Tensor, mean, mean), share * (1 - share))
+    variance = writer.call(aten.add.Tensor, writer.call(aten.mul.Tensor, variance, share), between)
+    scale = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
+    centred = writer.call(aten.sub.Tensor, call["input"], writer.call(aten.mul.Tensor, mean, share))
+    value = writer.call(aten.mul.Tensor, centred, scale)
+    if call["weight"] is not None:
+        value = writer.call(aten.mul.Tensor, value, call["weight"])
+    return value if call["bias"] is None else writer.call(aten.add.Tensor, value, call["bias"])
+
+
+def rms_norm(writer: Writer, node: fx.Node) -> fx.Node:
+    """RMS normalisation over the last axis."""
+    share = _share(writer, node)
+    if share == 1:
+        return writer.copy(node)
+    call, count = _call(writer, node), int(writer.kept(writer.facts.counted[node]).sum())
+    eps = torch.finfo(node.meta["val"].dtype).eps if call["eps"] is None else call["eps"]
+    value = writer.call(aten.rms_norm.default, call["input"], [count], call["weight"], eps / share)
+    return writer.call(aten.mul.Tensor, value, share**-0.5)
+
+
+def mean(writer: Writer, node: fx.Node) -> fx.Node:
+    """A mean over the channels, and perhaps other axes."""
+    value, share = writer.copy(node), _share(writer, node)
+    return value if share == 1 else writer.call(aten.mul.Tensor, value, share)
+
+
+def _share(writer: Writer, node: fx.Node) -> float:
+    """The share of the channels that stay."""
+    channels = writer.facts.counted.get(node)
+    share = 1.0 if channels is None else float(writer.kept(channels).double().mean())
+    writer.new_operations |= share != 1
+    return share
+
+
+def _call(writer: Writer, node: fx.Node) -> dict[str, Any]:
+    return {name: fx.map_arg(argument, writer.value) for name, argument in arguments_of(node).items()}
+
+
+COUNTED: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
+    aten.layer_norm.default: layer_norm,
+    aten.rms_norm.default: rms_norm,
+    aten.mean.dim: mean,
+}
+"""Operation -> how it is written with fewer channels."""
