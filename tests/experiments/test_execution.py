@@ -34,6 +34,7 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
     files = {path.name for path in record.folder.iterdir()}
     assert files == {
         "config.json", "environment.json", "metrics.jsonl", "result.json", "weights.safetensors", "details.json",
+        ".lock",
     }  # fmt: skip
     result, last = record.result, record.metrics[-1]
     assert (result["run"], result["outcome"], result["epochs"], result["evaluated_on"]) == (

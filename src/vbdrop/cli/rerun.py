@@ -62,7 +62,7 @@ def rerun(
 def _threads(record: Record) -> int:
     try:
         return int(record.environment["sessions"][-1]["threads"])
-    except (RecordError, KeyError, IndexError, TypeError, ValueError):
+    except (RecordError, IndexError):
         err().print("The record does not say with how many threads it was made; this is with one.", style="yellow")
         return 1
 

@@ -229,7 +229,7 @@ def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
                 continue
             try:
                 sessions = record.environment["sessions"]
-            except (RecordError, KeyError):
+            except RecordError:
                 seen["an unknown machine (environment.json is missing or damaged)"] = None
                 continue
             for session in sessions:
