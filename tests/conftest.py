@@ -28,11 +28,12 @@ def write_record(tmp_path):
         record = record_of(config, records)
         record.open(config)
         layers = [
-            {"name": "fc1", "weights": 1000, "nonzero": figures.get("nonzero", 100)},
-            {"name": "fc2", "weights": 100, "nonzero": 50},
+            {"name": "fc1", "weights": 1000, "nonzero": figures.get("nonzero", 100), "inputs": 50, "outputs": 20},
+            {"name": "fc2", "weights": 100, "nonzero": 50, "inputs": 20, "outputs": 5},
         ]
         result = {
             "run": config.id, "outcome": outcome, "epochs": config.budget.epochs, "evaluated_on": config.evaluated_on,
+            "examples": 100, "wrong": 2, "weights": 1100,
             "error": 2.0, "nll": 0.1, "ece": 0.01, "nonzero": 150, "ratio": 10.0, "layers": layers,
             "examples": 5000, "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
         }  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from vbdrop.cli.console import grid, settings
+from vbdrop.cli.console import grid, out, settings
 
 
 def test_settings_have_the_type_that_they_look_like():
@@ -29,3 +29,16 @@ def test_numbers_stand_on_the_right_and_are_never_broken():
     lines = console.file.getvalue().splitlines()
     assert any("235,200" in line for line in lines)
     assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize("columns", [1, 15, 40])
+def test_a_table_loses_nothing_on_a_narrow_terminal(monkeypatch, capsys, columns):
+    rows = [("a-rather-long-name", "235,200", "12,345", "94.8", "300 of 784", "100 of 300", "0.123")]
+    header = ("layer", "weights", "not zero", "zeros %", "inputs left", "outputs left", "dropout rate")
+
+    def letters(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out().print(grid(header, rows))
+        return sorted(letter for letter in capsys.readouterr().out if letter.isalnum())
+
+    assert letters(columns) == letters(200)

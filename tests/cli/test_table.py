@@ -68,11 +68,24 @@ def test_the_cost_says_which_runs_end_sooner_than_it_says(vbdrop, tmp_path):
     assert "they end sooner" not in vbdrop(*part, "--row", "ssl").out
 
 
-def test_a_whole_table_is_written_beside_its_records(vbdrop, tmp_path):
-    result = vbdrop("table", "3", "--records", tmp_path)
-    assert "Written to" in result.out
-    assert "| No dropout | not run | 22.01 |" in (tmp_path / "table-3.md").read_text()
-    assert json.loads((tmp_path / "table-3.json").read_text())["table"] == 3
+def test_a_table_is_written_only_where_it_was_asked_to(vbdrop, tmp_path):
+    records = tmp_path / "records"
+    records.mkdir()
+    assert "Written to" not in vbdrop("table", "3", "--records", records).out
+    assert list(records.iterdir()) == []
+    files = tmp_path / "three.md", tmp_path / "three.json"
+    result = vbdrop("table", "3", "--records", records, "--output", files[0], "-o", files[1])
+    assert f"Written to {files[0]} and {files[1]}\n" in result.out
+    assert "| No dropout | not run | 22.01 |" in files[0].read_text()
+    assert json.loads(files[1].read_text())["table"] == 3
+    assert list(records.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_run(vbdrop, tmp_path):
+    quick = ("table", "4", "--quick", "--records", tmp_path / "records", "--output")
+    assert "`--output` must end in .md or .json; got" in vbdrop(*quick, tmp_path / "four.pdf").err
+    assert "there is no folder" in vbdrop(*quick, tmp_path / "none" / "four.md").err
+    assert not (tmp_path / "records").exists()
 
 
 def test_mistakes(vbdrop, tmp_path):

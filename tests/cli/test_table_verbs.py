@@ -15,10 +15,11 @@ def test_any_protocol_can_be_costed_run_printed_and_written(capsys, tmp_path):
     answer(PROTOCOL, Asked(cost=True, records=tmp_path / "records", as_json=True))
     (cost,) = json.loads(capsys.readouterr().out)
     assert (cost["method"], cost["trials"], cost["runs"]) == ("plain", 1, 2)
-    answer(PROTOCOL, Asked(run=True, records=tmp_path / "records", keep_weights=True))
+    files = tmp_path / "own.json", tmp_path / "own.md"
+    answer(PROTOCOL, Asked(run=True, records=tmp_path / "records", keep_weights=True, output=files))
     printed = capsys.readouterr().out
     assert printed.startswith("Ablations: An own table")
     assert len(list((tmp_path / "records").glob("*/weights.safetensors"))) == 2
-    (cell,) = json.loads((tmp_path / "records/ablations.json").read_text())["cells"]
+    (cell,) = json.loads(files[0].read_text())["cells"]
     assert f"{cell['ours']['error']['mean']:.2f}" in printed
-    assert "An own table" in (tmp_path / "records/ablations.md").read_text()
+    assert "An own table" in files[1].read_text()

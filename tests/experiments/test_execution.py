@@ -38,6 +38,7 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
     assert files == {
         "config.json", "environment.json", "metrics.jsonl", "result.json", "weights.safetensors", "details.json",
         "network.safetensors",
+        ".lock",
     }  # fmt: skip
     result, last = record.result, record.metrics[-1]
     assert (result["run"], result["outcome"], result["epochs"], result["evaluated_on"]) == (

@@ -1,5 +1,6 @@
 """A run's folder: its own, whole, and one process at a time."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -9,6 +10,18 @@ import pytest
 
 from vbdrop.experiments import Record, all_records, record_of
 from vbdrop.train import RecordError
+
+DAMAGED_RESULT = json.dumps(
+    {
+        "run": "ab",
+        "outcome": "finished",
+        "epochs": 1,
+        "evaluated_on": "test",
+        "examples": 9,
+        "wrong": 1,
+        "error": "much",
+    }
+)
 
 
 def test_a_folder_belongs_to_one_run(tiny, tmp_path):
@@ -29,8 +42,13 @@ def test_a_folder_belongs_to_one_run(tiny, tmp_path):
         ("config.json", '{"method"', r"is no run: .*config\.json is damaged"),
         ("config.json", "[]", "is no run: the settings of a run must have"),
         ("result.json", "", r"result\.json is damaged"),
-        ("result.json", '{"error": 1.5}', r"result\.json is damaged: it lacks epochs, evaluated_on, outcome, run"),
-        ("result.json", "[1]", "must hold a JSON object"),
+        ("result.json", '{"error": 1.5}', r"result\.json is damaged: `run` must be text; got nothing"),
+        ("result.json", "[1]", r"result\.json is damaged: it must be an object; got \[1\]"),
+        ("result.json", DAMAGED_RESULT, r"result\.json is damaged: `error` must be a number; got 'much'"),
+        ("environment.json", "null", r"environment\.json is damaged: it must be an object; got nothing"),
+        ("environment.json", "{}", r"environment\.json is damaged: `sessions` must be a list; got nothing"),
+        ("environment.json", '{"sessions": 5}', r"environment\.json is damaged: `sessions` must be a list; got 5"),
+        ("environment.json", '{"sessions": [{}]}', r"environment\.json is damaged: `sessions\[0\]\.versions` must be"),
         ("metrics.jsonl", "no\n", r"metrics\.jsonl is damaged"),
     ],
 )
@@ -55,7 +73,16 @@ def test_one_process_at_a_time(tmp_path):
             assert not second
     with record.lock() as again:
         assert again
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_waits_for_the_lock_does_not_get_the_one_of_a_file_that_was_removed(tmp_path):
+    """Open before the first lets go, lock after it: if the file was removed, a third process gets a lock too."""
+    with Record(tmp_path).lock():
+        waiting = (tmp_path / ".lock").open("w")
+    with waiting:
+        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with Record(tmp_path).lock() as third:
+            assert not third
 
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -39,6 +41,14 @@ def test_every_pool_gives_what_torch_gives(as_c):
     actual = as_c(Pools(), x).split([part.shape[1] for part in parts], 1)
     for name, part, expected in zip(POOLS, actual, parts, strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("pixel", [0, 9, 27, 55])
+def test_what_is_not_finite_goes_through_every_pool_as_in_torch(as_c, value, pixel):
+    x = torch.randn(1, 3, 7, 8)
+    x[0, 1].view(-1)[pixel] = value
+    torch.testing.assert_close(as_c(Pools(), x), Pools()(x), rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -110,3 +113,40 @@ def test_wrong_arguments_are_named(tmp_path, monkeypatch, arguments, error, mess
     with pytest.raises(error, match=message):
         export(*arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+FULL_DISK = """
+import resource, sys, torch
+from vbdrop import export
+inputs = torch.randn(2, 300)
+model = torch.nn.Linear(300, 300)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    export(model, sys.argv[1], inputs)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("ending", formats.FORMATS)
+def test_a_disk_that_is_full_is_an_error_and_leaves_the_old_file(tmp_path, compiler, ending):
+    """A limit on the size of a file stands for the end of the disk: the system refuses to write beyond it."""
+    path = tmp_path / f"net{ending}"
+    path.write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, path],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "File too large\n"), done.stderr
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir() if file.is_file() or "vbdrop" in file.name] == [path.name]
+
+
+def test_a_file_that_is_there_keeps_its_permissions_and_a_link_is_followed(tmp_path):
+    (tmp_path / "real.pt2").write_text("old")
+    (tmp_path / "real.pt2").chmod(0o600)
+    (tmp_path / "net.pt2").symlink_to("real.pt2")
+    exported = export(nn.Linear(4, 2), tmp_path / "net.pt2", torch.randn(2, 4))
+    assert exported.path.is_symlink()
+    assert (tmp_path / "real.pt2").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "real.pt2").stat().st_size == exported.bytes

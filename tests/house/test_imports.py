@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src/vbdrop"
 ROOMS = (  # each may import itself and those before it
     "cache",
     "files",
+    "record_schema",
     "sheets",
     "priors",
     "kernels",

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from vbdrop.report.pictures import NEGATIVE, POSITIVE, pictures
-from vbdrop.report.schema import ReportError
+from vbdrop.report.reading import ReportError
 
 
 def picture(values, scale=None):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from vbdrop.report.reading import read_run
-from vbdrop.report.schema import ReportError
+from vbdrop.report.reading import ReportError, read_run
 
 
 def test_a_whole_record(made):

@@ -7,6 +7,7 @@ from vbdrop.cli.options import (
     Cost,
     DataDir,
     KeepWeights,
+    Output,
     Quick,
     Records,
     Rows,
@@ -38,6 +39,7 @@ def ablation(
     records: Records = None,
     data_dir: DataDir = None,
     keep_weights: KeepWeights = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what changing one thing of VBD on weights does, beside the base; run what is missing.
@@ -55,5 +57,6 @@ def ablation(
         data_dir=data_dir,
         keep_weights=keep_weights,
         as_json=as_json,
+        output=output or [],
     )
     answer(ablations(quick=quick), asked)

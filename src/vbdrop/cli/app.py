@@ -5,7 +5,10 @@ Exit codes: 0 for success, 1 if something failed, 2 if the command line was wron
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
+
+from vbdrop.cli.streams import abandon, prepare
 
 FAILED, STOPPED = 1, 130
 
@@ -34,15 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    prepare()
     try:
         code = _run([argument for argument in given if argument != "--debug"] or ["--help"])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = STOPPED
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        abandon(sys.stdout)
+        code = FAILED
     except Exception as error:
         if debug:
             raise
         code = getattr(error, "exit_code", FAILED)
-        print(_line(error), file=sys.stderr)
+        if isinstance(error, OSError):  # the disk may be full that the output goes to
+            abandon(sys.stdout)
+        with suppress(OSError):  # as above, of standard error
+            print(_line(error), file=sys.stderr)
     sys.exit(code)
 
 

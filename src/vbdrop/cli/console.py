@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 FILE_WIDTH = 160
+MIN_WIDTH = 60
+"""In a narrower terminal lines are broken by the terminal: a table would lose whole columns."""
 
 
 def out() -> Console:
@@ -24,7 +26,7 @@ def out() -> Console:
         False
     """
     in_file = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, width=FILE_WIDTH if in_file else None)
+    return Console(highlight=False, width=FILE_WIDTH if in_file else max(MIN_WIDTH, Console().width))
 
 
 def err() -> Console:

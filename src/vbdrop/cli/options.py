@@ -52,3 +52,14 @@ Records = Annotated[
 ]
 
 KeepWeights = Annotated[bool, typer.Option("--keep-weights", help="Keep all trained weights.")]
+
+Output = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write the table to a file: .md or .json; may be repeated.",
+        show_default=False,
+    ),
+]

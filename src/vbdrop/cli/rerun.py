@@ -76,7 +76,7 @@ def _verdict(found: Comparison, likely: tuple[Spread, ...]) -> str:
 def _threads(record: Record) -> int:
     try:
         return int(record.environment["sessions"][-1]["threads"])
-    except (RecordError, KeyError, IndexError, TypeError, ValueError):
+    except (RecordError, IndexError):
         err().print("The record does not say with how many threads it was made; this is with one.", style="yellow")
         return 1
 

@@ -11,6 +11,7 @@ from vbdrop.cli.options import (
     Cost,
     DataDir,
     KeepWeights,
+    Output,
     Quick,
     Records,
     Rows,
@@ -50,6 +51,7 @@ def table(
     records: Records = None,
     data_dir: DataDir = None,
     keep_weights: KeepWeights = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper with our figures beside it; run what is missing.
@@ -60,6 +62,17 @@ def table(
     with usage():
         protocol = protocol_of(number, quick=quick)
     asked = Asked(
-        run, cost, defaults, seeds, row or [], column or [], workers, records, data_dir, keep_weights, as_json
+        run,
+        cost,
+        defaults,
+        seeds,
+        row or [],
+        column or [],
+        workers,
+        records,
+        data_dir,
+        keep_weights,
+        as_json,
+        output or [],
     )
     answer(protocol, asked)

@@ -42,6 +42,7 @@ class Asked:
         data_dir: Where the data are.
         keep_weights: Keep the trained models.
         as_json: Print JSON.
+        output: The files to write the table to.
     """
 
     run: bool = False
@@ -55,6 +56,7 @@ class Asked:
     data_dir: Path | None = None
     keep_weights: bool = False
     as_json: bool = False
+    output: Sequence[Path] = ()
 
     @property
     def options(self) -> str:
@@ -77,13 +79,15 @@ def answer(protocol: Protocol, asked: Asked) -> None:
         if asked.defaults and not (asked.run or asked.cost or protocol.quick):
             raise ValueError("`--defaults` says how to run: it needs --run, --cost or --quick.")
         runner = Runner(folder, workers=asked.workers, data_dir=asked.data_dir, keep_weights=asked.keep_weights)
+        for path in asked.output:
+            check_output(path)
         for key in asked.rows:
             protocol.row(key)
         for key in asked.columns:
             protocol.column(key)
     part = asked.rows, asked.columns
     if not (asked.run or protocol.quick or asked.cost):
-        _show(read_table(Book(protocol, folder), *part), folder, asked)
+        _show(read_table(Book(protocol, folder), *part), asked)
         return
     book = Book(protocol, folder, checksums(protocol, asked.data_dir), splits(protocol, asked.data_dir))
     runs = (book.without_trials if asked.defaults else book.expected)(*part)
@@ -94,7 +98,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
         return
     missing_runs = book.without_trials if asked.defaults else book.missing
     failed = bool(runs) and _make(runner, lambda: missing_runs(*part), runs, seconds)
-    _show(read_table(book, *part), folder, asked)
+    _show(read_table(book, *part), asked)
     if failed:
         raise typer.Exit(1)
 
@@ -114,15 +118,34 @@ def _make(runner: Runner, missing: Callable[[], Sequence[Config]], runs: list[Co
     return bool(summary.failed)
 
 
-def _show(table: Table, folder: Path, asked: Asked) -> None:
-    """Print a table, and write it beside its records if there are any and it is whole."""
-    whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
-    written = []
-    if whole and folder.is_dir():
-        contents = {".md": markdown(table), ".json": json.dumps(table.as_dict(), indent=2, allow_nan=False) + "\n"}
-        for ending, text in contents.items():
-            written.append(folder / f"{table.protocol.name.lower().replace(' ', '-')}{ending}")
-            write_atomically(written[-1], text.encode())
+WRITERS: dict[str, Callable[[Table], str]] = {
+    ".md": markdown,
+    ".json": lambda table: json.dumps(table.as_dict(), indent=2, allow_nan=False) + "\n",
+}
+"""The ending of a file -> the text of a table in it."""
+
+
+def check_output(path: Path) -> None:
+    """Check, before anything is run, that a table can be written to a file.
+
+    Raises:
+        ValueError: Its ending is not known, or its folder does not exist.
+
+    Example:
+        >>> check_output(Path("table.pdf"))
+        Traceback (most recent call last):
+        ValueError: `--output` must end in .md or .json; got 'table.pdf'.
+    """
+    if path.suffix not in WRITERS:
+        raise ValueError(f"`--output` must end in {' or '.join(WRITERS)}; got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise ValueError(f"`--output` must lie in a folder that exists; there is no folder {str(path.parent)!r}.")
+
+
+def _show(table: Table, asked: Asked) -> None:
+    """Print a table, and write it to the files that were asked for."""
+    for path in asked.output:
+        write_atomically(path, WRITERS[path.suffix](table).encode())
     if asked.as_json:
         print_json(table.as_dict())
         return
@@ -140,8 +163,8 @@ def _show(table: Table, folder: Path, asked: Asked) -> None:
         console.print("Still to run:", style="yellow")
         for command in commands:
             console.print(f"  {command}", soft_wrap=True)
-    if written:
-        console.print(f"Written to {' and '.join(map(str, written))}", style="dim", soft_wrap=True)
+    if asked.output:
+        console.print(f"Written to {' and '.join(map(str, asked.output))}", style="dim", soft_wrap=True)
 
 
 def _grid(sheet: Sheet, title: str | None) -> RichTable:

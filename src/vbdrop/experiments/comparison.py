@@ -117,14 +117,14 @@ def _fields(record: Record, name: str) -> dict[str, Any]:
             for line in record.metrics
         }
     else:
-        content = record.result if name == RESULT else read_json(record.folder / name)
+        content = read_json(record.folder / name)
     return dict(_leaves(content))
 
 
 def _surroundings(record: Record) -> dict[str, Any]:
     try:
         session = record.environment["sessions"][-1]
-    except (RecordError, KeyError, IndexError):
+    except (RecordError, IndexError):
         return {}
     known = {name: session.get(name) for name in ("arithmetic", "versions", "machine", "threads")}
     return dict(_leaves(known))

@@ -24,7 +24,7 @@ from vbdrop.experiments.weights import save_weights
 from vbdrop.functional import native
 from vbdrop.models import build
 from vbdrop.objective import noisy_tensors
-from vbdrop.train import DivergedError, Epoch, RecordError, Report, Trained, checkpoint, fit
+from vbdrop.train import DivergedError, Epoch, Report, Trained, checkpoint, fit
 from vbdrop.train.files import write_json
 from vbdrop.train.loop import CHECKPOINT_SECONDS
 
@@ -170,14 +170,11 @@ def _digest(network: nn.Module) -> str:
 @contextmanager
 def _session(record: Record, arithmetic: str) -> Iterator[list[Epoch]]:
     """Write down where and when this process works on the run: before it starts, and when it has ended."""
-    try:
-        sessions = record.environment["sessions"]
-    except (RecordError, KeyError):
-        sessions = []
+    path = record.folder / ENVIRONMENT
+    sessions = record.environment["sessions"] if path.exists() else []
     seen: list[Epoch] = []
     start = time.monotonic()
     session: dict[str, Any] = {**environment(arithmetic), "started": now()}
-    path = record.folder / ENVIRONMENT
     write_json(path, {"sessions": [*sessions, session]})
     yield seen
     spent = time.monotonic() - start

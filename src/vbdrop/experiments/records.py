@@ -1,6 +1,6 @@
 """A run's folder: its settings, its environment, its metrics and its result."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from vbdrop import record_schema
 from vbdrop.experiments.config import Config, from_dict
+from vbdrop.record_schema import DamagedError, check, check_result
 from vbdrop.train import RecordError, read_metrics
 from vbdrop.train.files import read_json, write_json
 
@@ -19,11 +21,11 @@ CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS = (
     "result.json",
     "weights.safetensors",
 )
+LOCK = ".lock"
 NETWORK = "network.safetensors"
 """The small network of a run that compresses: see :mod:`vbdrop.experiments.kept_network`."""
 DETAILS, MEASURED = "details.json", "measured.json"
 """For the report: what is inside the trained model, and what was measured of the small one."""
-RESULT_FIELDS = frozenset({"run", "outcome", "epochs", "evaluated_on"})
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,12 @@ class Record:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Read where and when the run was made."""
-        return self._object(ENVIRONMENT)
+        """Read where and when the run was made.
+
+        Raises:
+            RecordError: The file is missing or damaged.
+        """
+        return self._read(ENVIRONMENT, lambda value, file: check(value, record_schema.ENVIRONMENT, file))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -74,15 +80,14 @@ class Record:
         Raises:
             RecordError: It has not ended, or the file is damaged.
         """
-        result = self._object(RESULT)
-        if missing := RESULT_FIELDS - set(result):
-            raise RecordError(f"{self.folder / RESULT} is damaged: it lacks {', '.join(sorted(missing))}")
-        return result
+        return self._read(RESULT, check_result)
 
-    def _object(self, name: str) -> dict[str, Any]:
-        value = read_json(self.folder / name)
-        if not isinstance(value, dict):
-            raise RecordError(f"{self.folder / name} is damaged: it must hold a JSON object")
+    def _read(self, name: str, check_content: Callable[[Any, Path], None]) -> dict[str, Any]:
+        value: dict[str, Any] = read_json(self.folder / name)
+        try:
+            check_content(value, self.folder / name)
+        except DamagedError as error:
+            raise RecordError(str(error)) from error
         return value
 
     def open(self, config: Config) -> None:
@@ -104,10 +109,10 @@ class Record:
     def lock(self) -> Iterator[bool]:
         """Hold the run, so that no other process works on it; gives False, at once, if another one does.
 
-        The system lets go of the lock when the process ends, however it ends.
+        The system lets go of the lock when the process ends, however it ends. The file of the lock stays: were it
+        removed, a process that has opened it could lock what is no longer there, beside one that locks a new file.
         """
-        path = self.folder / ".lock"
-        lock = FileLock(path, timeout=0)
+        lock = FileLock(self.folder / LOCK, timeout=0)
         try:
             lock.acquire()
         except Timeout:
@@ -116,7 +121,6 @@ class Record:
         try:
             yield True
         finally:
-            path.unlink(missing_ok=True)
             lock.release()
 
 

@@ -239,7 +239,7 @@ def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
         for record in [record for record in own if record.finished] or book.older_runs(cell):
             try:
                 sessions = record.environment["sessions"]
-            except (RecordError, KeyError):
+            except RecordError:
                 seen["an unknown machine (environment.json is missing or damaged)"] = None
                 continue
             for session in sessions:

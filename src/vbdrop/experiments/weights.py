@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from vbdrop.experiments.records import WEIGHTS, Record
+from vbdrop.files import write_atomically
 from vbdrop.models import build
 from vbdrop.train import RecordError
 
@@ -22,9 +23,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
         ['weights.safetensors']
     """
     tensors = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
-    temporary = folder / f".{WEIGHTS}"
-    save_file(tensors, temporary)
-    temporary.replace(folder / WEIGHTS)
+    write_atomically(folder / WEIGHTS, save(tensors))
 
 
 def trained_model(record: Record) -> nn.Module:

@@ -231,6 +231,7 @@ typedef struct {
 """
 
 _MAX_POOL = """
+/* The largest value of each window; NaN, which is not equal to itself, if there is one in it. */
 static void max_pool(const float *restrict x, float *restrict y, float *restrict row, int channels,
                      const windows *v, const windows *h)
 {
@@ -242,13 +243,13 @@ static void max_pool(const float *restrict x, float *restrict y, float *restrict
             for (int r = v->starts[i]; r < v->stops[i]; r += v->step) {
                 const float *restrict line = x + r * h->size;
                 for (int j = 0; j < h->size; ++j) {
-                    row[j] = line[j] > row[j] ? line[j] : row[j];
+                    row[j] = line[j] > row[j] || line[j] != line[j] ? line[j] : row[j];
                 }
             }
             for (int j = 0; j < h->count; ++j) {
                 float largest = -INFINITY;
                 for (int k = h->starts[j]; k < h->stops[j]; k += h->step) {
-                    largest = row[k] > largest ? row[k] : largest;
+                    largest = row[k] > largest || row[k] != row[k] ? row[k] : largest;
                 }
                 *y++ = largest;
             }

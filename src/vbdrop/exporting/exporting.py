@@ -11,6 +11,7 @@ from vbdrop.compression import Compressed
 from vbdrop.convert import deterministic_
 from vbdrop.exporting.agreement import Inputs, verify
 from vbdrop.exporting.table import FORMATS
+from vbdrop.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,14 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
     check_format(path)
     model, inputs = plain_copy(small, example_inputs)
     writer = FORMATS[path.suffix]
-    # The same file system, so that the files appear whole or not at all.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".vbdrop-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vbdrop-") as folder:
         written = writer.write(model, Path(folder) / path.name, inputs)
         run = writer.run(written[0])
         difference = None if run is None else verify(model, run, inputs, path)
         size = sum(file.stat().st_size for file in written)
-        paths = tuple(file.replace(path.parent / file.name) for file in reversed(written))[::-1]
+        paths = tuple(path.parent / file.name for file in written)
+        for file, target in zip(reversed(written), reversed(paths), strict=True):  # the header of a C file first
+            write_atomically(target, file.read_bytes())
     return Exported(paths, size, run is not None, difference, "" if run is not None else writer.without)
 
 

@@ -1,6 +1,7 @@
 """The `.pt2` file: the program of `torch.export`, which loads without the model's class."""
 
 import inspect
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,9 +55,10 @@ def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
 
 def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
     """Write the program of `model` to `path`."""
-    program = trace_program(model, inputs)
+    program, content = trace_program(model, inputs), io.BytesIO()
     with quiet_torch():
-        torch.export.save(program, path)
+        torch.export.save(program, content)  # not to the file: torch ends the process if the disk is full
+    path.write_bytes(content.getvalue())
     return (path,)
 
 

@@ -2,6 +2,6 @@
 
 from vbdrop.report.page import render_report
 from vbdrop.report.paper import PaperTable, render_tables
-from vbdrop.report.schema import ReportError
+from vbdrop.report.reading import ReportError
 
 __all__ = ["PaperTable", "ReportError", "render_report", "render_tables"]

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vbdrop.report.drawing import style
-from vbdrop.report.reading import Run, read_run
-from vbdrop.report.schema import ReportError
+from vbdrop.report.reading import ReportError, Run, read_run
 from vbdrop.report.table import SECTIONS
 from vbdrop.report.template import fill
 from vbdrop.report.wording import labels, thousands, times, title
@@ -27,7 +26,7 @@ def render_report(folders: Sequence[Path]) -> str:
     Example:
         >>> render_report([Path("no/such/run")])
         Traceback (most recent call last):
-        vbdrop.report.schema.ReportError: no/such/run is no run: there is no such folder
+        vbdrop.report.reading.ReportError: no/such/run is no run: there is no such folder
     """
     if not folders:
         raise ReportError("there must be at least one run to show; got none")

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from vbdrop.report.blocks import Block, Figure, Note
 from vbdrop.report.drawing import Canvas
 from vbdrop.report.per_run import from_details
-from vbdrop.report.reading import Run
-from vbdrop.report.schema import ReportError
+from vbdrop.report.reading import ReportError, Run
 from vbdrop.report.wording import short, thousands
 
 POSITIVE, NEGATIVE, THERE = (0x2F, 0x7F, 0xD1), (0xE0, 0x6C, 0x1F), (0x6F, 0x8F, 0xB5)

@@ -5,8 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vbdrop.report import schema
-from vbdrop.report.schema import ReportError, check
+from vbdrop import record_schema as schema
+from vbdrop.record_schema import DamagedError, check, check_result
+
+
+class ReportError(Exception):
+    """A record cannot be shown: a file of it is missing or damaged, or the run has not ended.
+
+    Example:
+        >>> raise ReportError("runs/a has not ended")
+        Traceback (most recent call last):
+        vbdrop.report.reading.ReportError: runs/a has not ended
+    """
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ def read_run(folder: Path) -> Run:
     Example:
         >>> read_run(Path("no/such/run"))
         Traceback (most recent call last):
-        vbdrop.report.schema.ReportError: no/such/run is no run: there is no such folder
+        vbdrop.report.reading.ReportError: no/such/run is no run: there is no such folder
     """
     if not folder.is_dir():
         raise ReportError(f"{folder} is no run: there is no such folder")
@@ -65,15 +75,21 @@ def read_run(folder: Path) -> Run:
         raise ReportError(f"{folder} is no run: there is no config.json in it{_inside(folder)}")
     if not (folder / "result.json").is_file():
         raise ReportError(f"{folder} has not ended; the command that started it goes on with it")
+    try:
+        return _checked(folder)
+    except DamagedError as error:
+        raise ReportError(str(error)) from error
+
+
+def _checked(folder: Path) -> Run:
     config = _read(folder / "config.json", schema.CONFIG)
     result = _read(folder / "result.json", schema.ENDED)
-    if result["outcome"] == "finished":
-        check(result, schema.RESULT, folder / "result.json")
+    check_result(result, folder / "result.json")
     optional = {
         name: _of_run(folder / f"{name}.json", spec, result["run"])
         for name, spec in (("details", schema.DETAILS), ("measured", schema.MEASURED))
     }
-    sessions = _read(folder / "environment.json", {"sessions": [schema.SESSION]})["sessions"] if (
+    sessions = _read(folder / "environment.json", schema.ENVIRONMENT)["sessions"] if (
         folder / "environment.json").is_file() else []  # fmt: skip
     return Run(
         folder=folder,

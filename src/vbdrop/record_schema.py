@@ -1,4 +1,4 @@
-"""What the files of a record must hold: checked before anything is drawn, so that a damaged file is named as such."""
+"""What the files of a record must hold: checked when they are read, so that a damaged file is named. Needs no torch."""
 
 import math
 from collections.abc import Mapping
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class ReportError(Exception):
-    """A record cannot be shown: a file of it is missing or damaged, or the run has not ended.
+class DamagedError(Exception):
+    """A file of a record does not hold what it must.
 
     Example:
-        >>> raise ReportError("runs/a has not ended")
+        >>> raise DamagedError("result.json is damaged: `error` must be a number; got nothing")
         Traceback (most recent call last):
-        vbdrop.report.schema.ReportError: runs/a has not ended
+        vbdrop.record_schema.DamagedError: result.json is damaged: `error` must be a number; got nothing
     """
 
 
@@ -45,17 +45,19 @@ LAYER = {
     "name": TEXT, "weights": WHOLE, "nonzero": WHOLE, "inputs": WHOLE, "outputs": WHOLE,
     "inputs_alive": Optional(WHOLE), "outputs_alive": Optional(WHOLE),
 }  # fmt: skip
-ENDED = {"run": TEXT, "outcome": TEXT, "evaluated_on": TEXT, "diverged_in_epoch": Optional(WHOLE)}
+ENDED = {"run": TEXT, "outcome": TEXT, "epochs": WHOLE, "evaluated_on": TEXT, "diverged_in_epoch": Optional(WHOLE)}
 RESULT = {
     **ENDED, "examples": WHOLE, "wrong": WHOLE, "error": NUMBER, "nll": NUMBER, "ece": NUMBER, "weights": WHOLE,
     "nonzero": WHOLE, "ratio": Optional(NUMBER), "units": Optional([WHOLE]), "layers": [LAYER],
-    "rates": Optional(Named({"p": NUMBER, "count": WHOLE, "dead": WHOLE})),
+    "rates": Optional(Named({"p": NUMBER, "count": WHOLE, "dead": WHOLE})), "compact_weights": Optional(WHOLE),
+    "compact_ratio": Optional(NUMBER),
 }  # fmt: skip
 EPOCH = {"epoch": WHOLE, "loss": NUMBER, "error": Optional(NUMBER), "nonzero": Optional(Named(WHOLE))}
 SESSION = {
     "versions": Named(TEXT), "machine": {"processor": TEXT}, "threads": WHOLE, "started": Optional(TEXT),
     "seconds": Optional(NUMBER),
 }  # fmt: skip
+ENVIRONMENT = {"sessions": [SESSION]}
 PICTURE = {"rows": WHOLE, "columns": WHOLE, "values": TEXT, "scale": Optional(NUMBER)}
 POINT = {
     "threshold": NUMBER, "own": YES_OR_NO, "error": NUMBER, "weights": WHOLE, "nonzero": WHOLE, "bytes": WHOLE,
@@ -90,12 +92,12 @@ def check(value: object, spec: Any, file: object, where: str = "") -> None:  # n
         where: Where in the file the value is.
 
     Raises:
-        ReportError: It is something else.
+        DamagedError: It is something else.
 
     Example:
         >>> check({"epoch": "two"}, {"epoch": WHOLE}, "metrics.jsonl")
         Traceback (most recent call last):
-        vbdrop.report.schema.ReportError: metrics.jsonl is damaged: `epoch` must be a whole number; got 'two'
+        vbdrop.record_schema.DamagedError: metrics.jsonl is damaged: `epoch` must be a whole number; got 'two'
     """
     if isinstance(spec, Optional):
         if value is not None:
@@ -116,6 +118,24 @@ def check(value: object, spec: Any, file: object, where: str = "") -> None:  # n
             check(value.get(name), inner, file, f"{where}.{name}" if where else name)
 
 
+def check_result(value: Any, file: object) -> None:  # noqa: ANN401 -- whatever JSON can hold
+    """Check what a run ended with; one that diverged has no figures.
+
+    Args:
+        value: What the file holds.
+        file: The file, for the message.
+
+    Raises:
+        DamagedError: It holds something else.
+
+    Example:
+        >>> check_result({"run": "ab", "outcome": "diverged", "epochs": 3, "evaluated_on": "test"}, "result.json")
+    """
+    check(value, ENDED, file)
+    if value["outcome"] == "finished":
+        check(value, RESULT, file)
+
+
 def _is(value: object, kind: str) -> bool:
     if kind == OBJECT:
         return isinstance(value, Mapping)
@@ -125,7 +145,7 @@ def _is(value: object, kind: str) -> bool:
     return number and math.isfinite(value)  # type: ignore[arg-type]  # it is a number by now
 
 
-def _damaged(value: object, kind: str, file: object, where: str) -> ReportError:
+def _damaged(value: object, kind: str, file: object, where: str) -> DamagedError:
     got = repr(value)
     got = "nothing" if value is None else got if len(got) <= 40 else f"{got[:40]}…"
-    return ReportError(f"{file} is damaged: {f'`{where}`' if where else 'it'} must be {kind}; got {got}")
+    return DamagedError(f"{file} is damaged: {f'`{where}`' if where else 'it'} must be {kind}; got {got}")

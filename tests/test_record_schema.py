@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vbdrop.report.schema import NUMBER, OBJECT, TEXT, WHOLE, YES_OR_NO, Named, Optional, ReportError, check
+from vbdrop.record_schema import NUMBER, OBJECT, TEXT, WHOLE, YES_OR_NO, DamagedError, Named, Optional, check
 
 SPEC = {
     "epoch": WHOLE,
@@ -43,10 +43,10 @@ def test_what_is_right_passes_whatever_else_there_is():
     ],
 )
 def test_what_is_wrong_is_named(change, said):
-    with pytest.raises(ReportError, match=f"f.json is damaged: .*{said}|{said}"):
+    with pytest.raises(DamagedError, match=f"f.json is damaged: .*{said}|{said}"):
         check({**GOOD, **change}, SPEC, "f.json")
 
 
 def test_the_whole_file_can_be_wrong():
-    with pytest.raises(ReportError, match="it must be an object; got"):
+    with pytest.raises(DamagedError, match="it must be an object; got"):
         check([1], SPEC, "f.json")
