@@ -70,7 +70,7 @@ def check_call(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ki
         >>> check_call("aten.save.default", (x,), {}, {x: ANY})
         Traceback (most recent call last):
         ...
-        vbdrop.compression.rewriting.call_checks.CallError: the operation aten.save.default is not one that a program ...
+        vbdrop.compression.rewriting.call_checks.CallError: the operation aten.save.default is not one ...
     """
     operation = find_operation(target)
     if operation is None:
@@ -126,9 +126,9 @@ def _bound(target: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str,
 def _check_argument(
     target: str,
     operation: Operation,
-    argument: Any,
-    value: Any,
-    kinds: Mapping[fx.Node, str],  # noqa: ANN401
+    argument: Any,  # noqa: ANN401 -- of a schema, whose class torch does not export
+    value: Any,  # noqa: ANN401
+    kinds: Mapping[fx.Node, str],
 ) -> None:
     kind, name = str(argument.real_type), argument.name
     while kind.startswith("Optional["):
@@ -139,8 +139,8 @@ def _check_argument(
     if kind.startswith("List["):
         kind = kind[len("List[") : -1]
         # torch takes one number for a list of equal ones, and a tuple for a list
-        values = list(value) if isinstance(value, list | tuple) else [value] if _is_int(value) else [object()]
-        if isinstance(value, fx.Node) and kind == "Tensor" and kinds[value] in (TENSORS, ANY):
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if isinstance(value, fx.Node) and kind == "Tensor" and kinds[value] == TENSORS:
             return
         if len(values) > MOST_LISTED:
             raise CallError(f"`{name}` of {target} must have at most {MOST_LISTED} entries; got {len(values)}")

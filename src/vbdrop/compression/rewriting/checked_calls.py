@@ -19,7 +19,7 @@ LARGEST_SIZE = 2**62
 
 
 def batch_norm(
-    input: Tensor,  # noqa: A002 -- the schema's name, as for the other functions here
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor,
@@ -35,7 +35,7 @@ def batch_norm(
 
 
 def batch_norm_without_statistics(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     training: bool,
@@ -52,8 +52,8 @@ def attention(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None = None,
-    *args: Any,
-    **kwargs: Any,  # noqa: ANN401
+    *args: float,
+    **kwargs: float | bool | None,
 ) -> Any:  # noqa: ANN401 -- a tensor
     """``aten.scaled_dot_product_attention``, whose kernel does not check that keys and values are equally many."""
     if min(query.dim(), key.dim(), value.dim()) < 2 or key.shape[-2] != value.shape[-2]:
@@ -64,7 +64,7 @@ def attention(
 
 
 def lstm(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     hx: Sequence[Tensor],
     params: Sequence[Tensor],
     has_biases: bool,

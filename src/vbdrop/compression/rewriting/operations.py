@@ -152,6 +152,7 @@ OPERATIONS: dict[str, Operation] = {
     "pad": PADS,
     "gelu": Operation(words={"approximate": ("none", "tanh")}),
     "einsum": PLAIN,
+    "meshgrid.indexing": Operation(words={"indexing": ("ij", "xy")}),
     "scaled_dot_product_attention": Operation(call=checked_calls.attention),
     "lstm.input": Operation(call=checked_calls.lstm),
     "_native_batch_norm_legit_no_training": Operation(call=checked_calls.batch_norm),

@@ -2,9 +2,9 @@
 
 A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
 node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
-program can call are those of a closed table, `vbdrop.compression.rewriting.operations`, with arguments that are checked;
-besides, it can call the modules of its model with one value and read its tensors, nothing else: with any other attribute
-a file could reach all of Python.
+program can call are those of a closed table, `vbdrop.compression.rewriting.operations`, with checked arguments. It can
+also call the modules of its model, each with one value, and read its tensors, nothing else: with any other attribute a
+file could reach all of Python.
 """
 
 import keyword
@@ -109,8 +109,12 @@ def encoded_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def decoded_tensor(entry: dict[str, Any]) -> Tensor:
-    """A tensor from what `encoded_tensor` gave."""
+    """A tensor from what `encoded_tensor` gave, or from the like with a tensor as its ``data``."""
     data, shape = entry.get("data"), entry.get("shape")
+    if isinstance(data, Tensor):
+        if list(data.shape) != shape or data.dtype != _torch_value("dtype", entry.get("dtype")):
+            raise ProgramError(f"a buffer of the program has the shape {list(data.shape)} in the place of {shape}.")
+        return data
     if not isinstance(data, list) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ProgramError("a buffer of the program must have `data`, `shape` and `dtype`.")
     if len(data) != math.prod(shape):
