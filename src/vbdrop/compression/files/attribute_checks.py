@@ -7,6 +7,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.analysis.layer_shapes import shape_of
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
 
 
 def check_names(plan: Plan, model: nn.Module) -> None:
@@ -37,6 +38,9 @@ def check_names(plan: Plan, model: nn.Module) -> None:
 def check_numbers(model: nn.Module) -> None:
     """Check that the layers of a model have the numbers of units of their tensors.
 
+    For recurrent layers that is more than tidiness: their kernels do not check the shapes of their weights, and read
+    past the end of those that are too small.
+
     Raises:
         ValueError: One has not; the message names it.
 
@@ -49,9 +53,22 @@ def check_numbers(model: nn.Module) -> None:
         ValueError: the module '' has in_features=3; its tensors have 4.
     """
     for path, module in model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            _check_recurrent(path, module)
         for name, number in _numbers(module):
             if getattr(module, name) != number:
                 raise ValueError(f"the module {path!r} has {name}={getattr(module, name)}; its tensors have {number}.")
+
+
+def _check_recurrent(path: str, module: nn.RNNBase) -> None:
+    gates = {"LSTM": 4, "GRU": 3}.get(module.mode, 1)
+    sizes = module.input_size, module.hidden_size, module.proj_size or module.hidden_size
+    expected = recurrent_shapes(gates, *sizes, module.num_layers, module.bias, module.bidirectional)
+    for name, shape in zip(module._flat_weights_names, expected, strict=True):
+        if list(getattr(module, name).shape) != shape:
+            raise ValueError(
+                f"{name!r} of the module {path!r} must be {shape}; got {list(getattr(module, name).shape)}."
+            )
 
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:

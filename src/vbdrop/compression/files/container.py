@@ -12,6 +12,7 @@ from safetensors.torch import load as from_safetensors
 from torch import Tensor
 
 from vbdrop.compression.files.format import KEY, OWN_DTYPES, VERSION, FileFormatError
+from vbdrop.compression.files.limits import Limits, check_depth
 
 HEADER_LIMIT = 2**24
 """Bytes of all headers; those of real models are far smaller."""
@@ -33,19 +34,28 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     length = int.from_bytes(content[:8], "little")
     if len(content) < 10 or length > min(len(content) - 8, HEADER_LIMIT):
         raise FileFormatError(f"{path.name} is no safetensors file, or only the beginning of one.")
+    limits = Limits(len(content))
+    limits.check_text(content[8 : 8 + length], f"the header of {path.name}")
     try:
-        outer = json.loads(content[8 : 8 + length])
-        header = json.loads(outer["__metadata__"][KEY])
+        text = json.loads(content[8 : 8 + length])["__metadata__"][KEY]
+        if not isinstance(text, str):
+            raise TypeError
+        limits.check_text(text.encode(), f"the header of {path.name}")
+        header = json.loads(text)
     except (KeyError, TypeError) as error:
         raise FileFormatError(f"{path.name} must be a safetensors file with the metadata {KEY!r}.") from error
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"the header of {path.name} is no JSON: {error}") from error
+    check_depth(header)
     header = _checked(header)
+    total = header.pop("sum")
     try:
         tensors = from_safetensors(content)
+        del content
+        found = checksum(header, tensors)
     except (SafetensorError, AssertionError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path.name} is damaged: {error}") from error
-    if header.pop("sum") != checksum(header, tensors):
+    if total != found:
         raise FileFormatError(f"{path.name} is damaged: its checksum is not that of its content.")
     return {"arguments": None, "dtype": None, "tied": {}, **header}, tensors
 

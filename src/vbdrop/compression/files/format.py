@@ -14,6 +14,12 @@ OWN_DTYPES = {"float64": torch.float64, "float16": torch.float16, "bfloat16": to
 VERSION = 1
 """Files of a later version are refused."""
 
+LONGEST_MESSAGE = 1000
+"""The letters of an error: it quotes the file, which may hold anything."""
+
 
 class FileFormatError(ValueError):
     """The file is damaged, of a later version, or for another model; nothing was loaded."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ...")

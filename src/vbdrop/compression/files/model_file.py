@@ -5,7 +5,6 @@ names share a tensor, and a checksum of all the rest. The tensors are those of t
 positions, and ``vbdrop:lists``, the indices that the plan keeps. Nothing in a file is executed or unpickled.
 """
 
-import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +16,11 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from vbdrop.compression.files.attribute_checks import check_names, check_numbers
+from vbdrop.compression.files.call_memory import CallMemory
 from vbdrop.compression.files.container import checksum, read_container
 from vbdrop.compression.files.format import KEY, LISTS, OWN_DTYPES, VERSION, FileFormatError
+from vbdrop.compression.files.limits import MOST_LAYERS, Limits
+from vbdrop.compression.files.outline import filled, outline
 from vbdrop.compression.files.plan_codec import lengthen, shorten
 from vbdrop.compression.files.rice_code import Positions, decode_positions, encode_positions
 from vbdrop.compression.files.sparse_tensors import from_stored, to_stored
@@ -28,9 +30,6 @@ from vbdrop.files import write_atomically
 from vbdrop.models import CLASSES
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
-
-MEMORY_PER_BYTE, FREE_MEMORY = 4096, 2**28
-"""A network of `vbdrop.models` is built from a file if it takes less memory than so many times its bytes, or this."""
 
 
 def save(
@@ -100,20 +99,26 @@ def built_with(model: nn.Module) -> dict[str, Any] | None:
     return arguments if CLASSES.get(type(model).__name__) is type(model) else None
 
 
-def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
+def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: int | None = None) -> nn.Module:
     """Rebuild a small model from its file.
+
+    Nothing in a file is executed, and a file from outside can do no harm: a forward of its own consists of operations
+    of a closed table, and the memory for reading it stays below 50 MB plus ten times the file plus that of `model`.
 
     Args:
         path: What `save` wrote.
         model: A fresh instance of the class that was compressed, built as it was; it is not changed. A network of
             `vbdrop.models` needs none.
+        max_call_bytes: For a file with a forward of its own, the most memory that a call may take. None for 16 MiB plus
+            four times the file, the bytes of `model`, and 2,048 bytes per byte of the inputs (64 KiB per whole
+            number). A call that needs more raises a `ValueError` before anything is computed.
 
     Returns:
         The small model, in eval mode.
 
     Raises:
-        FileFormatError: The file is damaged, of a later version or for another model. Nothing is loaded then, and no
-            more memory taken than a model of the file's size may need.
+        FileFormatError: The file is damaged, of a later version or for another model, or it asks for more memory than
+            a file of its size may need. Nothing is loaded then.
 
     Example:
         >>> import tempfile
@@ -123,16 +128,42 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
         ...     type(load(f"{folder}/net.safetensors"))
         <class 'vbdrop.models.lenet.LeNet5'>
     """
+    if max_call_bytes is not None and (type(max_call_bytes) is not int or max_call_bytes < 0):
+        raise ValueError(f"`max_call_bytes` must be a number of bytes, an int >= 0, or None; got {max_call_bytes!r}.")
     header, tensors = read_container(Path(path))
-    if model is None:
-        fresh = _built(header, Path(path).stat().st_size)
-    elif type(model).__name__ != header["class"]:
-        raise FileFormatError(f"the file is for a model of class {header['class']}; got {type(model).__name__}.")
-    else:
-        fresh = copy.deepcopy(model)
+    fresh, devices = (None, {}) if model is None else outline(model)
+    limits = Limits(Path(path).stat().st_size, _bytes(model.state_dict()) if model is not None else 0)
+    try:
+        small, has_program = _loaded(header, tensors, fresh, devices, limits)
+    except FileFormatError:
+        raise
+    except Exception as error:  # a file may hold anything, and whatever that leads to, it is the file's fault
+        raise FileFormatError(f"the file cannot be read: {type(error).__name__}: {error}") from error
+    if has_program:
+        allowed = limits.call if max_call_bytes is None else max_call_bytes
+        small.register_forward_pre_hook(CallMemory(allowed), with_kwargs=True)
+    return small.eval()
+
+
+def _loaded(
+    header: dict[str, Any],
+    tensors: dict[str, Tensor],
+    fresh: nn.Module | None,
+    devices: dict[str, torch.device],
+    limits: Limits,
+) -> tuple[nn.Module, bool]:
+    """The small model, and whether it has a forward of its own.
+
+    The plan is applied to an outline, a model whose tensors have shapes and no values, so that no memory is taken
+    before all sizes are known and found to be within the limits.
+    """
+    if fresh is None:
+        fresh = _built(header)
+    elif type(fresh).__name__ != header["class"]:
+        raise FileFormatError(f"the file is for a model of class {header['class']}; got {type(fresh).__name__}.")
     if header["dtype"] is not None:
         fresh.to(OWN_DTYPES[header["dtype"]])
-    plan = lengthen(header["plan"], _lists(header, tensors), tensors)
+    plan = lengthen(header["plan"], _lists(header, tensors, limits), tensors, limits)
     try:
         check_names(plan, fresh)
         small = apply_plan_(plan, fresh)
@@ -141,9 +172,13 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
         raise FileFormatError(f"the file does not fit the model {header['class']}: {error}") from error
     held = plan.program.buffers.keys() - tensors.keys() if plan.program is not None else set()
     wanted = {name: value for name, value in small.state_dict().items() if name not in held}
+    limits.check_dense(_bytes(wanted))
     state = from_stored({name: value for name, value in tensors.items() if name != LISTS}, header["tied"], wanted)
-    small.load_state_dict(state, strict=False)
-    return small.eval()
+    return filled(small, state, devices), plan.program is not None
+
+
+def _bytes(state: Mapping[str, Any]) -> int:
+    return sum(value.numel() * value.element_size() for value in state.values() if isinstance(value, Tensor))
 
 
 def _own_dtype(state: Mapping[str, Tensor]) -> str | None:
@@ -157,11 +192,12 @@ def _never_sparse(data: dict[str, Any]) -> set[str]:
     return {*data.get("new", []), *data.get("buffers", {})}
 
 
-def _lists(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Positions]:
+def _lists(header: dict[str, Any], tensors: dict[str, Tensor], limits: Limits) -> list[Positions]:
     lists, offset = [], 0
     data = tensors.get(LISTS, torch.zeros(0, dtype=torch.uint8))
     if data.dtype != torch.uint8 or data.dim() != 1:
         raise FileFormatError(f"{LISTS!r} must be bytes; got {data.dtype}.")
+    limits.check_indices(sum(count for count, _ in header["lists"]))
     for count, size in header["lists"]:
         lists.append(decode_positions(data[offset : offset + size].numpy(), count, 2**31))
         offset += size
@@ -170,17 +206,17 @@ def _lists(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Positions
     return lists
 
 
-def _built(header: dict[str, Any], file_size: int) -> nn.Module:
-    """The network of `vbdrop.models` that the file is for, if it is one and its size can be meant."""
+def _built(header: dict[str, Any]) -> nn.Module:
+    """The outline of the network of `vbdrop.models` that the file is for, if it is one and its size can be meant."""
     name, arguments = header["class"], header["arguments"]
     if name not in CLASSES or arguments is None:
         raise FileFormatError(f"the file is for a model of class {name}; give a fresh one: load(path, model={name}()).")
     try:
+        for value in arguments.values():
+            if isinstance(value, list | str) and len(value) > MOST_LAYERS:
+                raise ValueError(f"it would have {len(value):,} layers")
         with torch.device("meta"):
-            outline = CLASSES[name](**arguments)
-        needed = sum(value.numel() * value.element_size() for value in outline.state_dict().values())
-        if needed > max(FREE_MEMORY, MEMORY_PER_BYTE * file_size):
-            raise ValueError(f"it would take {needed:,} bytes of memory")
-        return CLASSES[name](**arguments)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise FileFormatError(f"a {name} cannot be built with {arguments}: {error}") from error
+            return CLASSES[name](**arguments)
+    except Exception as error:  # whatever a class raises for arguments that are none
+        said = f"{arguments}"[:200]
+        raise FileFormatError(f"a {name} cannot be built with {said}: {error}") from error

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.limits import Limits
 from vbdrop.compression.files.rice_code import Positions
 from vbdrop.compression.planning.plan import VERSION, ForwardProgram, Plan
 
@@ -50,28 +51,37 @@ def shorten(plan: Plan) -> tuple[dict[str, Any], list[Positions]]:
     return {key: value for key, value in data.items() if value}, [np.array(each, dtype=np.int64) for each in lists]
 
 
-def lengthen(data: Any, lists: list[Positions], tensors: Mapping[str, Tensor]) -> Plan:  # noqa: ANN401 -- from a file
+def lengthen(
+    data: Any,  # noqa: ANN401 -- whatever a file holds
+    lists: list[Positions],
+    tensors: Mapping[str, Tensor],
+    limits: Limits = Limits(0),  # noqa: B008 -- it cannot change
+) -> Plan:
     """The plan that `shorten` wrote, without the values that it folds.
 
     Args:
         data: What a file holds.
         lists: Its lists of indices.
         tensors: Its tensors: those of new biases say how long they are, those of other buffers what they hold.
+        limits: How much the file may ask for.
 
     Raises:
         FileFormatError: It is not such a plan; the message says what is wrong.
     """
     try:
         program = None
+        limits.check_indices(_named_indices(data, lists, tensors))
+        limits.check_nodes(len(data.get("nodes", [])))
+        indices: dict[int, list[int]] = {}
         if _PROGRAM & data.keys():
             entries = data.get("buffers", {}).items()
-            buffers = {name: _long_buffer(name, entry, lists, tensors) for name, entry in entries}
+            buffers = {name: _long_buffer(name, entry, lists, indices, tensors) for name, entry in entries}
             program = vars(ForwardProgram(_long_nodes(data["nodes"]), buffers, data.get("removed", [])))
         cut = data.get("cut", {})
         return Plan.from_data(
             {
                 "version": VERSION,
-                "keep": {name: _long_cut(entry[1], lists) for name, entry in cut.items() if len(entry) > 1},
+                "keep": {name: _long_cut(entry[1], lists, indices) for name, entry in cut.items() if len(entry) > 1},
                 "add": {name: [0.0] * tensors[name].numel() for name in data.get("new", [])},
                 "merge": {},
                 "attributes": data.get("set", {}),
@@ -82,23 +92,34 @@ def lengthen(data: Any, lists: list[Positions], tensors: Mapping[str, Tensor]) -
                 "channels_last": data.get("channels_last", False),
             }
         )
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except FileFormatError:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise FileFormatError(f"the plan in the file cannot be read: {error}") from error
+
+
+def _named_indices(data: dict[str, Any], lists: list[Positions], tensors: Mapping[str, Tensor]) -> int:
+    """How many indices the cuts, buffers and new biases of a plan come to, each list as often as it is named."""
+    numbers = [number for entry in data.get("cut", {}).values() if len(entry) > 1 for number in entry[1].values()]
+    numbers += [entry[2] for entry in data.get("buffers", {}).values() if len(entry) > 2]
+    return sum(len(lists[number]) for number in numbers) + sum(tensors[name].numel() for name in data.get("new", []))
 
 
 def _number(lists: Lists, indices: list[int]) -> int:
     return lists.setdefault(tuple(indices), len(lists))
 
 
-def _long_cut(axes: dict[str, int], lists: list[Positions]) -> dict[str, list[int]]:
-    return {axis: _listed(lists, number) for axis, number in axes.items()}
+def _long_cut(axes: dict[str, int], lists: list[Positions], indices: dict[int, list[int]]) -> dict[str, list[int]]:
+    return {axis: _listed(lists, number, indices) for axis, number in axes.items()}
 
 
-def _listed(lists: list[Positions], number: int) -> list[int]:
+def _listed(lists: list[Positions], number: int, indices: dict[int, list[int]]) -> list[int]:
+    """A list by its number; the same one for all that name it."""
     if not 0 <= number < len(lists):
         raise IndexError(f"there is no list of indices {number}")
-    indices: list[int] = lists[number].tolist()
-    return indices
+    if number not in indices:
+        indices[number] = lists[number].tolist()
+    return indices[number]
 
 
 def _short_buffer(entry: dict[str, Any], lists: Lists) -> list[Any]:
@@ -110,9 +131,13 @@ def _short_buffer(entry: dict[str, Any], lists: Lists) -> list[Any]:
     return [entry["dtype"], entry["shape"]]
 
 
-def _long_buffer(name: str, entry: list[Any], lists: list[Positions], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    dtype, shape, *number = entry
-    values = _listed(lists, *number) if number else tensors[name].flatten().tolist()
+def _long_buffer(
+    name: str, entry: list[Any], lists: list[Positions], indices: dict[int, list[int]], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    dtype, shape, *numbers = entry
+    if len(numbers) > 1:
+        raise ValueError(f"the buffer {name!r} must be one list of indices; got {len(numbers)}")
+    values = _listed(lists, numbers[0], indices) if numbers else tensors[name]
     return {"dtype": dtype, "shape": shape, "data": values}
 
 

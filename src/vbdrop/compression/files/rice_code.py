@@ -5,6 +5,8 @@ every q as q zeros and a one. The first byte is r, chosen for the fewest bytes, 
 position of the entropy of random positions. With r = 0 it is a bitmask.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,9 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 
 MAX_LOW_BITS = 31
+
+BLOCK_BYTES = 2048
+"""How much of the unary part is read at a time."""
 
 
 def encode_positions(positions: Positions) -> Bytes:
@@ -42,12 +47,26 @@ def decode_positions(data: Bytes, count: int, size: int) -> Positions:
         size: What they must lie below.
 
     Raises:
-        FileFormatError: The bytes are not such a code, or hold other positions. Memory stays within a small multiple of
-            their number.
+        FileFormatError: The bytes are not such a code, or hold other positions.
 
     Example:
         >>> decode_positions(np.array([0, 208], np.uint8), count=3, size=4).tolist()
         [0, 1, 3]
+    """
+    blocks = list(position_blocks(data, count, size))
+    return np.concatenate(blocks) if blocks else np.zeros(0, np.int64)
+
+
+def position_blocks(data: Bytes, count: int, size: int) -> Iterator[Positions]:
+    """Read what `encode_positions` wrote, some thousands at a time: all at once take many times the bytes.
+
+    Args:
+        data: The bytes.
+        count: How many positions there are.
+        size: What they must lie below.
+
+    Raises:
+        FileFormatError: The bytes are not such a code, or hold other positions; those before are given by then.
     """
     if len(data) == 0 or data[0] > MAX_LOW_BITS or not 0 <= count <= 8 * len(data):
         raise FileFormatError(f"{count} positions in {len(data)} bytes cannot be read.")
@@ -55,16 +74,27 @@ def decode_positions(data: Bytes, count: int, size: int) -> Positions:
     split = 1 + -(-count * low_bits // 8)
     if split > len(data):
         raise FileFormatError(f"{count} positions in {len(data)} bytes cannot be read.")
-    ones = np.flatnonzero(np.unpackbits(data[split:]))
-    if len(ones) != count or len(data) - split != (-(-(int(ones[-1]) + 1) // 8) if count else 0):
-        raise FileFormatError(f"the bytes of {count} positions hold {len(ones)}.")
-    bits = np.unpackbits(data[1:split], count=count * low_bits).reshape(count, low_bits).astype(np.int64)
-    low = bits @ (1 << np.arange(low_bits, dtype=np.int64)[::-1])
-    high = np.diff(ones, prepend=-1) - 1
-    last = (int(high.sum()) << low_bits) + int(low.sum()) + count - 1  # of Python's integers, which do not overflow
-    if last >= size:
-        raise FileFormatError(f"a position is {last}, where it must be below {size}.")
-    return np.cumsum((high << low_bits) + low + 1) - 1
+    weights = 1 << np.arange(low_bits, dtype=np.int64)[::-1]
+    found, last_one, last = 0, -1, -1
+    for start in range(split, len(data), BLOCK_BYTES):
+        ones = np.flatnonzero(np.unpackbits(data[start : start + BLOCK_BYTES])) + 8 * (start - split)
+        if len(ones) == 0:
+            continue
+        begin, end = found * low_bits, (found + len(ones)) * low_bits
+        found += len(ones)
+        if found > count:
+            break
+        packed = np.unpackbits(data[1 + begin // 8 : 1 + -(-end // 8)])[begin % 8 :][: end - begin]
+        low = packed.reshape(len(ones), low_bits) @ weights
+        high = np.diff(ones, prepend=last_one) - 1
+        before, last_one = last, int(ones[-1])
+        # of Python's integers, which do not overflow
+        last = before + (int(high.sum()) << low_bits) + int(low.sum()) + len(ones)
+        if last >= size:
+            raise FileFormatError(f"a position is {last}, where it must be below {size}.")
+        yield before + np.cumsum((high << low_bits) + low + 1)
+    if found != count or len(data) - split != -(-(last_one + 1) // 8):
+        raise FileFormatError(f"the bytes of {count} positions hold {found}.")
 
 
 def _size(gaps: Positions, low_bits: int) -> int:

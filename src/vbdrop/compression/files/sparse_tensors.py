@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.compression.files.format import FileFormatError
-from vbdrop.compression.files.rice_code import decode_positions, encode_positions
+from vbdrop.compression.files.rice_code import encode_positions, position_blocks
 
 POSITIONS = ":at"
 """What the name of the positions of a sparse tensor ends in."""
@@ -103,7 +103,8 @@ def _restored(name: str, tensors: Mapping[str, Tensor], tied: Mapping[str, str],
         return value.to(like.dtype)
     if value.dim() != 1 or positions.dim() != 1 or positions.dtype != torch.uint8:
         raise FileFormatError(f"{source!r} must be stored as a list of values and one of bytes.")
-    where = decode_positions(np.asarray(positions), len(value), like.numel())
-    full = torch.zeros(like.numel(), dtype=like.dtype)
-    full[torch.from_numpy(where)] = value.to(like.dtype)
+    full, done = torch.zeros(like.numel(), dtype=like.dtype), 0
+    for where in position_blocks(np.asarray(positions), len(value), like.numel()):
+        full[torch.from_numpy(where)] = value[done : done + len(where)].to(like.dtype)
+        done += len(where)
     return full.reshape(like.shape)

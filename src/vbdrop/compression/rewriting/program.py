@@ -2,23 +2,23 @@
 
 A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
 node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
-program can call are the ATen operations without side effects and arithmetic on sizes; besides, it can call the modules
-of its model and read its tensors, nothing else: with any other attribute a file could reach all of Python.
+program can call are those of a closed table, `vbdrop.compression.rewriting.operations`, with checked arguments. It can
+also call the modules of its model, each with one value, and read its tensors, nothing else: with any other attribute a
+file could reach all of Python.
 """
 
 import keyword
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
-SIZE_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
-}
+from vbdrop.compression.rewriting.call_checks import ANY, DTYPES, TENSOR, CallError, check_call
+from vbdrop.compression.rewriting.operations import ARITHMETIC_ON_SIZES, function_of
 
 _TORCH_VALUES: dict[str, type] = {
     "dtype": torch.dtype,
@@ -30,6 +30,9 @@ _KINDS = {"call_module": "module", "get_attr": "tensor"}
 
 OPERATIONS = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
+DEEPEST = 16
+"""Structures of inputs, arguments and outputs are nested at most so deep."""
+
 
 class ProgramError(ValueError):
     """A graph that cannot be written as data, or data that is no graph."""
@@ -39,7 +42,8 @@ def encode(graph: fx.Graph) -> list[dict[str, Any]]:
     """Write a graph as data.
 
     Raises:
-        ProgramError: If it holds something that has no such form; the message names it.
+        ProgramError: If it holds something that has no such form, or an operation that is not in the table of those
+            that a program can call; the message names it.
 
     Example:
         >>> graph = fx.Graph()
@@ -47,16 +51,19 @@ def encode(graph: fx.Graph) -> list[dict[str, Any]]:
         >>> encode(graph)[1]["target"], encode(graph)[1]["args"]
         ('aten.relu.default', [{'node': 'x'}])
     """
-    return [
-        {
+    nodes, kinds = [], dict[fx.Node, str]()
+    for node in graph.nodes:
+        target = _target_name(node.target)
+        data = {
             "name": node.name,
             "op": node.op,
-            "target": _target_name(node.target),
+            "target": target,
             "args": [_encoded(argument) for argument in node.args],
             "kwargs": {name: _encoded(argument) for name, argument in node.kwargs.items()},
         }
-        for node in graph.nodes
-    ]
+        kinds[node] = _checked_kind(node.op, target, node.args, node.kwargs, kinds)
+        nodes.append(data)
+    return nodes
 
 
 def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[str, Any]]) -> fx.GraphModule:
@@ -70,17 +77,19 @@ def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[
     Raises:
         ProgramError: If the data is no program, or names something that ``root`` does not have.
     """
-    device = next((parameter.device for parameter in root.parameters()), torch.device("cpu"))
+    devices = (parameter.device for parameter in root.parameters() if not parameter.is_meta)
+    device = next(devices, torch.device("cpu"))  # the tensors of a program have values, those of an outline none
     for name, entry in buffers.items():
         if "." in name or hasattr(root, name):
             raise ProgramError(f"the program cannot add a buffer named {name!r}.")
         root.register_buffer(name, decoded_tensor(entry).to(device))
     graph = fx.Graph()
     values: dict[str, fx.Node] = {}
+    kinds: dict[fx.Node, str] = {}
     targets = {"call_module": _module_names(root), "get_attr": _tensor_names(root)}
     try:
         for node in nodes:
-            _add_node(graph, node, values, targets)
+            _add_node(graph, node, values, kinds, targets)
         graph.lint()
         module = fx.GraphModule(root, graph, class_name=type(root).__name__)
     except ProgramError:
@@ -100,8 +109,12 @@ def encoded_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def decoded_tensor(entry: dict[str, Any]) -> Tensor:
-    """A tensor from what `encoded_tensor` gave."""
+    """A tensor from what `encoded_tensor` gave, or from the like with a tensor as its ``data``."""
     data, shape = entry.get("data"), entry.get("shape")
+    if isinstance(data, Tensor):
+        if list(data.shape) != shape or data.dtype != _torch_value("dtype", entry.get("dtype")):
+            raise ProgramError(f"a buffer of the program has the shape {list(data.shape)} in the place of {shape}.")
+        return data
     if not isinstance(data, list) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ProgramError("a buffer of the program must have `data`, `shape` and `dtype`.")
     if len(data) != math.prod(shape):
@@ -118,13 +131,36 @@ def _target_name(target: Any) -> str:  # noqa: ANN401 -- what a node calls
         return target
     if isinstance(target, OpOverload) and target.namespace == "aten":
         return str(target)
-    for name, function in SIZE_ARITHMETIC.items():
-        if target is function:
+    for name, operation in ARITHMETIC_ON_SIZES.items():
+        if target in (getattr(operator, name), operation.call):
             return f"operator.{name}"
-    raise ProgramError(f"the operation {target} cannot be part of a program")
+    raise ProgramError(f"the operation {target} is not one that a program can call")
 
 
-def _encoded(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
+def _checked_kind(
+    op: str, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, str]
+) -> str:
+    """What the value of a node is, after a check of what it is given."""
+    if op == "call_function":
+        try:
+            return check_call(target, args, kwargs, kinds)
+        except CallError as error:
+            raise ProgramError(str(error)) from error
+    if op == "call_module" and (kwargs or len(args) != 1 or not isinstance(args[0], fx.Node)):
+        raise ProgramError(f"the program must call the module {target!r} with the value of one node.")
+    scalar = not args or args[0] is None or isinstance(args[0], bool | int | float | str)
+    if op == "placeholder" and (kwargs or len(args) > 1 or not scalar):
+        raise ProgramError(f"the input {target!r} of the program must have no default, or a number or a word.")
+    if op == "get_attr" and (args or kwargs):
+        raise ProgramError(f"the program must read the tensor {target!r} without arguments.")
+    if op == "output" and (kwargs or len(args) != 1):
+        raise ProgramError(f"the program must have one output; got {len(args) + len(kwargs)}.")
+    return TENSOR if op == "get_attr" else ANY
+
+
+def _encoded(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 -- an argument can be anything
+    if depth > DEEPEST:
+        raise ProgramError(f"a structure that is nested more than {DEEPEST} deep cannot be part of a program")
     if isinstance(value, fx.Node):
         return {"node": value.name}
     if isinstance(value, float) and not math.isfinite(value):
@@ -132,11 +168,11 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple) and type(value) is tuple:
-        return {"tuple": [_encoded(item) for item in value]}
+        return {"tuple": [_encoded(item, depth + 1) for item in value]}
     if isinstance(value, list):
-        return [_encoded(item) for item in value]
+        return [_encoded(item, depth + 1) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: _encoded(item) for key, item in value.items()}}
+        return {"dict": {key: _encoded(item, depth + 1) for key, item in value.items()}}
     if isinstance(value, torch.device):
         return {"device": str(value)}
     for kind, torch_type in _TORCH_VALUES.items():
@@ -145,9 +181,11 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything
     raise ProgramError(f"a value of type {type(value).__name__} cannot be part of a program")
 
 
-def _decoded(value: Any, nodes: dict[str, fx.Node]) -> Any:  # noqa: ANN401
+def _decoded(value: Any, nodes: dict[str, fx.Node], depth: int = 0) -> Any:  # noqa: ANN401
+    if depth > DEEPEST:
+        raise ProgramError(f"the program has a structure that is nested more than {DEEPEST} deep.")
     if isinstance(value, list):
-        return [_decoded(item, nodes) for item in value]
+        return [_decoded(item, nodes, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) != 1:
@@ -158,17 +196,21 @@ def _decoded(value: Any, nodes: dict[str, fx.Node]) -> Any:  # noqa: ANN401
     if kind == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
     if kind == "tuple" and isinstance(content, list):
-        return tuple(_decoded(item, nodes) for item in content)
+        return tuple(_decoded(item, nodes, depth + 1) for item in content)
     if kind == "dict" and isinstance(content, dict):
-        return {key: _decoded(item, nodes) for key, item in content.items()}
+        return {key: _decoded(item, nodes, depth + 1) for key, item in content.items()}
     if kind == "device" and isinstance(content, str):
-        return torch.device(content)
+        try:
+            return torch.device(content)
+        except RuntimeError as error:
+            raise ProgramError(f"the program names the device {content!r}, and there is no such kind.") from error
     return _torch_value(kind, content)
 
 
 def _torch_value(kind: str, name: object) -> Any:  # noqa: ANN401 -- a dtype, a layout or a memory format
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if kind not in _TORCH_VALUES or not isinstance(found, _TORCH_VALUES[kind]):
+    found = getattr(torch, name, None) if isinstance(name, str) and name.isidentifier() else None
+    wanted = _TORCH_VALUES.get(kind)
+    if wanted is None or not isinstance(found, wanted) or (kind == "dtype" and name not in DTYPES):
         raise ProgramError(f"the program has an argument that cannot be read: {kind!r}: {name!r}.")
     return found
 
@@ -186,7 +228,13 @@ def _tensor_names(root: nn.Module) -> set[str]:
     return {name for name, _ in named}
 
 
-def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node], targets: dict[str, set[str]]) -> None:
+def _add_node(
+    graph: fx.Graph,
+    data: dict[str, Any],
+    nodes: dict[str, fx.Node],
+    kinds: dict[fx.Node, str],
+    targets: dict[str, set[str]],
+) -> None:
     name, op, target = data.get("name"), data.get("op"), data.get("target")
     args, kwargs = data.get("args"), data.get("kwargs")
     if not (isinstance(name, str) and isinstance(target, str) and isinstance(args, list) and isinstance(kwargs, dict)):
@@ -199,24 +247,14 @@ def _add_node(graph: fx.Graph, data: dict[str, Any], nodes: dict[str, fx.Node], 
         raise ProgramError(f"the program names {target!r}, and the model has no such {_KINDS[op]}.")
     if keyword.iskeyword(name) or not all(_is_plain(key) for key in kwargs):
         raise ProgramError(f"the program has a node {name!r} with names that cannot be used.")
-    function = _function(target) if op == "call_function" else target
     arguments = tuple(_decoded(argument, nodes) for argument in args)
     options = {key: _decoded(argument, nodes) for key, argument in kwargs.items()}
+    kind = _checked_kind(op, target, arguments, options, kinds)
+    function = function_of(target) if op == "call_function" else target
     nodes[name] = graph.create_node(op, function, arguments, options, name=name)
+    kinds[nodes[name]] = kind
 
 
 def _is_plain(part: str) -> bool:
     """Whether a name can go into generated code as it is: letters, digits and underscores."""
     return part.isascii() and part.replace("_", "a").isalnum() and not keyword.iskeyword(part)
-
-
-def _function(target: str) -> Callable[..., Any]:
-    namespace, _, name = target.partition(".")
-    if namespace == "operator" and name in SIZE_ARITHMETIC:
-        return SIZE_ARITHMETIC[name]
-    packet, _, overload = name.partition(".")
-    if namespace == "aten" and packet.isidentifier() and overload.isidentifier():
-        found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-        if isinstance(found, OpOverload) and not found._schema.is_mutable and packet != "from_file":
-            return found
-    raise ProgramError(f"the program calls {target!r}, which is not an ATen operation without side effects.")
