@@ -33,7 +33,7 @@ def write_record(tmp_path):
         ]
         result = {
             "run": config.id, "outcome": outcome, "epochs": config.budget.epochs, "evaluated_on": config.evaluated_on,
-            "examples": 100, "wrong": 2, "weights": 1100,
+            "wrong": 2, "weights": 1100,
             "error": 2.0, "nll": 0.1, "ece": 0.01, "nonzero": 150, "ratio": 10.0, "layers": layers,
             "examples": 5000, "units": [784, 20, 10], "compact_weights": 500, "compact_ratio": 4.0, **figures,
         }  # fmt: skip
