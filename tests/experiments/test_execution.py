@@ -15,7 +15,7 @@ from tests.trained import below
 
 from vbdrop.experiments import BusyError, execute, record_of, trained_model
 from vbdrop.experiments.inputs import examples
-from vbdrop.functional import native
+from vbdrop.kernels.choice import takes
 from vbdrop.methods import METHODS
 from vbdrop.models import build
 from vbdrop.train import RecordError, evaluate
@@ -83,9 +83,9 @@ def test_the_plain_arithmetic_does_without_the_kernels_and_gives_the_bits_of_a_p
     tiny, tmp_path, compiler
 ):
     config = tiny(epochs=2, arithmetic="plain")
-    before = native.usable(torch.zeros(3))
+    before = takes(torch.zeros(3))
     record = execute(config, tmp_path / "here")
-    assert native.usable(torch.zeros(3)) == before, "the switch is for the run alone"
+    assert takes(torch.zeros(3)) == before, "the switch is for the run alone"
     (session,) = record.environment["sessions"]
     assert (session["arithmetic"], session["versions"]["kernels"]) == ("plain", "none")
     arguments = [sys.executable, "-c", SCRIPT, json.dumps(config.as_dict()), str(tmp_path / "there")]

@@ -13,13 +13,14 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src/vbdrop"
 
 ROOMS = (  # each may import itself and those before it
+    "_torch_compat",
     "cache",
     "files",
     "record_schema",
     "sheets",
     "priors",
-    "kernels",
     "functional",
+    "kernels",
     "layers",
     "objective",
     "analysis",

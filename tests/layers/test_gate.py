@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import vbdrop
-from vbdrop.functional import native
+from vbdrop.kernels import binding
 from vbdrop.layers import Gate, Units
 from vbdrop.priors import Hierarchical
 
@@ -110,7 +110,7 @@ def trained_output(layer, x):
 
 
 def test_gates_and_product_of_a_training_step_are_one_call(compiler):
-    if not native.has_products():
+    if not binding.has_products():
         pytest.skip("NOT TESTED: the kernels have no products for this processor, and torch's are used")
     layer, x = gated_layer()
     out = trained_output(layer, x)

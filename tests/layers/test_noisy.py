@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from vbdrop.layers import NoisyTensor, Rates, Units, Weights
+from vbdrop.layers.noisy import kl_of
 from vbdrop.priors import PRIORS, Hierarchical, LogUniformCubic, log_alpha_of
 
 PERS = ["weight", "unit", "layer"]
@@ -120,3 +121,39 @@ def test_means_in_half_precision_are_judged_and_penalised_in_float32(randomised)
 def test_a_tensor_without_a_rate_is_an_error():
     with pytest.raises(TypeError, match="'weight' has neither log_sigma2 nor log_alpha"):
         _ = NoisyTensor("weight", torch.ones(2), Hierarchical(), None).rate
+
+
+@pytest.mark.parametrize("mode", [Weights(), Units(), Rates("unit"), Rates("unit", prior="inverse_gamma")], ids=str)
+@pytest.mark.parametrize("factor", [0.5, torch.tensor([0.0, 1.0, 2.0, 3.0])], ids=["number", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_factor_multiplies_the_kl_of_each_weight(randomised, mode, factor, dtype):
+    """In value and gradient; a tensor along the inputs."""
+    layer = randomised(nn.Linear(4, 6), mode, outputs=False).to(dtype)
+    module = layer.gate if isinstance(mode, Units) else layer
+    if isinstance(factor, torch.Tensor):
+        module.register_buffer("kl_factor", factor.to(dtype))
+    else:
+        module.kl_factor = factor
+    (entry,) = module.variational()
+    log_sigma2 = entry.log_sigma2
+    if log_sigma2 is None:
+        log_sigma2 = entry.expand(entry.rate) + entry.mean.square().log()
+    each = entry.prior.kl(entry.mean, log_sigma2)
+    expected = (each * (factor.to(dtype) if isinstance(factor, torch.Tensor) else factor)).sum()
+    torch.testing.assert_close(entry.kl(), expected, rtol=1e-5, atol=1e-6)
+    leaves = list(module.parameters(recurse=False))
+    found = torch.autograd.grad(entry.kl(), leaves, materialize_grads=True, allow_unused=True)
+    true = torch.autograd.grad(expected, leaves, materialize_grads=True, allow_unused=True)
+    torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-5)
+
+
+def test_a_factor_leaves_a_layer_that_becomes_plain(randomised):
+    layer = randomised(nn.Linear(4, 6), Weights())
+    layer.register_buffer("kl_factor", torch.ones(4))
+    layer.make_plain_()
+    assert list(layer.state_dict()) == ["weight", "bias"]
+
+
+def test_nothing_has_no_kl():
+    with pytest.raises(ValueError, match="`entries` must hold at least one noisy tensor; got none"):
+        kl_of([])

@@ -149,6 +149,56 @@ class TestSchedule:
             ELBO(converted(), n_train=10).load_state_dict(converted().state_dict())
 
 
+class Recorder:
+    """An observer that doubles the weight of the KL before each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[object] = []
+
+    def before_step(self, elbo: ELBO, optimizer: torch.optim.Optimizer | None) -> None:
+        self.steps.append(optimizer)
+        elbo.kl_weight *= 2
+
+    def state_dict(self) -> dict[str, object]:
+        return {"count": len(self.steps)}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        self.steps = [None] * state["count"]
+
+
+class TestObservers:
+    def test_they_are_called_once_before_each_step_and_by_no_loss(self):
+        model = converted()
+        elbo, observer = ELBO(model, n_train=100), Recorder()
+        elbo.observers.append(observer)
+        x, y = batch()
+        elbo(F.cross_entropy(model(x), y))
+        elbo.step()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        elbo.attach(optimizer)
+        optimizer.step()
+        optimizer.step(lambda: torch.zeros(()))
+        assert observer.steps == [None, optimizer, optimizer]
+        assert elbo.terms.kl_weight == 8.0, "what an observer sets holds for the step that follows"
+
+    def test_their_state_is_part_of_the_elbos(self):
+        elbos = [ELBO(converted(), n_train=100) for _ in range(2)]
+        for elbo in elbos:
+            elbo.observers.append(Recorder())
+        elbos[0].step()
+        elbos[1].load_state_dict(elbos[0].state_dict())
+        assert len(elbos[1].observers[0].steps) == 1
+
+    def test_a_state_with_other_observers_changes_nothing(self):
+        elbo = ELBO(converted(), n_train=100)
+        elbo.observers.append(Recorder())
+        with pytest.raises(ValueError, match="a state for each of the 1 observers; got 2"):
+            elbo.load_state_dict({"epoch": 3, "calls": 5, "observers": [{"count": 1}] * 2})
+        assert (elbo.epoch, elbo.calls) == (None, 0)
+        elbo.load_state_dict({"epoch": 3, "calls": 5})
+        assert (elbo.epoch, elbo.calls) == (3, 5)
+
+
 class TestErrors:
     @pytest.mark.parametrize("n_train", [0, -1, 1.5, 60_000.0, True, "100", None, torch.tensor(5)])
     def test_a_wrong_n_train_explains_itself(self, n_train):

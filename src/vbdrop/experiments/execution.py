@@ -21,7 +21,7 @@ from vbdrop.experiments.inputs import examples
 from vbdrop.experiments.kept_network import save_network
 from vbdrop.experiments.records import DETAILS, ENVIRONMENT, RESULT, Record, record_of
 from vbdrop.experiments.weights import save_weights
-from vbdrop.functional import native
+from vbdrop.kernels import formulas_only
 from vbdrop.models import build
 from vbdrop.objective import noisy_tensors
 from vbdrop.train import DivergedError, Epoch, Report, Trained, checkpoint, fit
@@ -84,11 +84,12 @@ def computing(arithmetic: str) -> AbstractContextManager[None]:
     """Return the context in which a run of this arithmetic computes.
 
     Example:
+        >>> from vbdrop.kernels.choice import takes
         >>> with computing("plain"):
-        ...     native.usable(torch.zeros(3))
+        ...     takes(torch.zeros(3))
         False
     """
-    return native.formulas_only() if arithmetic == "plain" else nullcontext()
+    return formulas_only() if arithmetic == "plain" else nullcontext()
 
 
 def _made(

@@ -3,6 +3,8 @@ r"""Multiplicative noise on units (Eq. 19): :math:`B' = f(B) \circ W'` with :mat
 import torch
 from torch import Tensor
 
+from vbdrop.functional.masks import alive, masked
+
 
 def gate_noise(x: Tensor, axis: int) -> Tensor:
     """Standard normal numbers, one per sample and unit: shared over the axes that follow the unit's.
@@ -34,7 +36,7 @@ def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int, noi
 
     Args:
         x: The features.
-        mean: The gates' means, one a unit.
+        mean: The gates' means, one per unit.
         deviation: Their standard deviations, or None for no noise.
         axis: The units' axis, counted from the end.
         noise: Standard normal numbers, one per sample and unit; drawn here if None.
@@ -52,3 +54,34 @@ def apply_gate(x: Tensor, mean: Tensor, deviation: Tensor | None, axis: int, noi
     if deviation is not None:
         gate = gate + deviation.view(spread) * (gate_noise(x, axis) if noise is None else noise)
     return x * gate.to(x.dtype)
+
+
+def noisy_gates_reference(
+    x: Tensor,
+    mean: Tensor,
+    log_sigma2: Tensor,
+    axis: int,
+    threshold: float | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """Multiply each unit by its gate, a draw of ``N(mean, exp(log_sigma2))`` per sample and unit.
+
+    Args:
+        x: The features.
+        mean: The gates' means, one per unit.
+        log_sigma2: Their log variances.
+        axis: The units' axis, counted from the end.
+        threshold: The ``log_alpha`` at or above which a gate's mean counts as zero (its variance stays, and a mean of
+            exactly zero its gradient); None for never.
+        noise: Standard normal numbers, one per sample and unit; drawn here if None.
+
+    Returns:
+        The gated features, in the dtype of ``x``.
+
+    Example:
+        >>> mean, noise = torch.tensor([2.0, 0.5]), torch.ones(1, 2)
+        >>> noisy_gates_reference(torch.ones(1, 2), mean, torch.zeros(2), -1, noise=noise)
+        tensor([[3.0000, 1.5000]])
+    """
+    used = mean if threshold is None else masked(mean, alive(mean, log_sigma2, threshold) | (mean == 0))
+    return apply_gate(x, used, torch.exp(0.5 * log_sigma2), axis, noise)

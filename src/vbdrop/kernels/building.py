@@ -16,7 +16,7 @@ from vbdrop.kernels.signatures import SIGNATURES
 
 log = logging.getLogger(__name__)
 
-_FOLDER = Path(__file__).parents[1] / "functional" / "kernels"
+_FOLDER = Path(__file__).parent / "source"
 SOURCES = sorted(_FOLDER.glob("*.c"))
 HEADERS = sorted(_FOLDER.glob("*.h"))
 FLAGS = (

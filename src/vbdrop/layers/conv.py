@@ -4,13 +4,13 @@ from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from vbdrop._torch_compat import ConvNd, ConvTransposeNd
 from vbdrop.functional import Convolution
 from vbdrop.layers.layer import NoisyLayer
 
 
-class _NoisyConvNd(NoisyLayer, _ConvNd):
+class _NoisyConvNd(NoisyLayer, ConvNd):
     """What plain and transposed convolutions share."""
 
     @property
@@ -80,7 +80,7 @@ class _NoisyConv(_NoisyConvNd):
         return input, tuple(t // 2 for t in taken)
 
 
-class _NoisyConvTranspose(_NoisyConvNd, _ConvTransposeNd):
+class _NoisyConvTranspose(_NoisyConvNd, ConvTransposeNd):
     """A transposed convolution: the weight is [in, out / groups, ...]."""
 
     def per_input(self, values: Tensor) -> Tensor:

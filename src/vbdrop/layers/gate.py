@@ -1,13 +1,14 @@
-"""A gate a unit: learned multiplicative noise on features (Eq. 19)."""
+"""One gate per unit: learned multiplicative noise on features (Eq. 19)."""
 
 from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 
-from vbdrop.functional import alive, apply_gate, gated_linear, masked, noisy_gates, noisy_gates_reference
+from vbdrop._torch_compat import has_global_hooks
+from vbdrop.functional import alive, apply_gate, masked, noisy_gates_reference
+from vbdrop.kernels import gated_linear, noisy_gates
 from vbdrop.layers.modes import Units
 from vbdrop.layers.noisy import NoisyTensor
 from vbdrop.layers.variational import Variational
@@ -48,21 +49,18 @@ class Gate(Variational):
 
     def variational(self) -> Iterator[NoisyTensor]:
         """The gates."""
-        prior = as_prior(self.mode.prior)
-        joined = self.joined_kl(prior)
+        prior, threshold = as_prior(self.mode.prior), self.mode.threshold
         yield NoisyTensor(
-            "weight", self.weight, prior, self.mode.threshold, self.log_sigma2, joined_kl=joined,
-            removed=self.removed_mask,
+            "weight", self.weight, prior, threshold, self.log_sigma2,
+            kl_factor=self.current_kl_factor, removed=self.removed_mask,
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
         if self.training:
-            arguments = (x, weight, log_sigma2, self.axis, self._training_threshold)
-            if self.fused:
-                return noisy_gates(*arguments, joined_kl=self.joined_kl(as_prior(self.mode.prior)))
-            return noisy_gates_reference(*arguments)
+            gated = noisy_gates if self.fused else noisy_gates_reference
+            return gated(x, weight, log_sigma2, self.axis, self._training_threshold)
         keep = alive(weight, log_sigma2, self.mode.threshold)
         deviation = masked(torch.exp(0.5 * log_sigma2), keep) if self.sampling else None
         return apply_gate(x, masked(weight, keep), deviation, self.axis)
@@ -72,18 +70,14 @@ class Gate(Variational):
 
         Returns:
             The output; None where the gates have to be called by themselves: in eval, for their hooks or a forward of
-            their own, or where the kernels cannot take the tensors.
+            their own, or where the kernel cannot take the tensors.
         """
         hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        if hooks or _has_any_global_hook():  # type: ignore[no-untyped-call]
-            return None
         own_forward = type(self) is not Gate or "forward" in self.__dict__
-        if own_forward or not (self.training and self.fused):
+        if hooks or has_global_hooks() or own_forward or not (self.training and self.fused):
             return None
-        joined = self.joined_kl(as_prior(self.mode.prior))
-        threshold = self._training_threshold
         gates = self.surviving(self.weight, self.log_sigma2)
-        return gated_linear(x, *gates, weight, bias, threshold, joined_kl=joined)
+        return gated_linear(x, *gates, weight, bias, self._training_threshold)
 
     @property
     def _training_threshold(self) -> float | None:

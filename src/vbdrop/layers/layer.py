@@ -12,13 +12,12 @@ from vbdrop.functional import (
     Product,
     alive,
     masked,
-    noisy_product,
     noisy_product_reference,
-    noisy_weights,
+    noisy_rates_reference,
     noisy_weights_reference,
-    rated_linear,
     upper_bounded,
 )
+from vbdrop.kernels import noisy_product, noisy_rates, noisy_weights
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
 from vbdrop.layers.noisy import NoisyTensor
@@ -49,7 +48,7 @@ class NoisyLayer(Variational):
 
     @property
     def fused(self) -> bool:
-        """Whether the layer and its gates use their own backward; False for the plain, twice differentiable formula."""
+        """Whether the layer and its gates may use kernels; False for the plain, twice differentiable formula."""
         return bool(self.__dict__.get("_fused", True))
 
     @fused.setter
@@ -150,10 +149,11 @@ class NoisyLayer(Variational):
         """Remove every parameter, submodule and attribute that `add_noise_` added."""
         for name in ("log_sigma2", "log_alpha"):
             self._parameters.pop(name, None)
-        self._buffers.pop("removed", None)
+        for name in ("removed", "kl_factor"):
+            self._buffers.pop(name, None)
         for name in ("gate", "output_gate"):
             self._modules.pop(name, None)
-        for name in ("noise", "_fused", "sampling", "_joined_kl"):
+        for name in ("noise", "_fused", "sampling", "kl_factor"):
             self.__dict__.pop(name, None)
 
     # seen from outside
@@ -163,12 +163,15 @@ class NoisyLayer(Variational):
         if isinstance(self.noise, Weights):
             prior, threshold = as_prior(self.noise.prior), self.noise.threshold
             yield NoisyTensor(
-                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2, joined_kl=self.joined_kl(prior),
-                removed=self.removed_mask,
+                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2,
+                kl_factor=self.current_kl_factor, removed=self.removed_mask,
             )  # fmt: skip
         elif isinstance(self.noise, Rates):
-            prior = as_prior(self.noise.prior)
-            yield NoisyTensor("weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=self._expand_rate)
+            prior, expand = as_prior(self.noise.prior), self._expand_rate
+            yield NoisyTensor(
+                "weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=expand,
+                kl_factor=self.current_kl_factor,
+            )  # fmt: skip
 
     @property
     def _bounded_log_alpha(self) -> Tensor:
@@ -193,33 +196,22 @@ class NoisyLayer(Variational):
 
     def _product(self, x: Tensor, product: Product) -> Tensor:
         """The product with the weights, with their noise where it is on."""
-        if self.training and isinstance(self.noise, Weights):
-            threshold = self.noise.threshold if self.noise.mask_in_training else None
-            arguments = (x, *self.surviving(self.weight, self.log_sigma2), self.bias, product, threshold)
-            if self.fused:
-                return noisy_weights(*arguments, joined_kl=self.joined_kl(as_prior(self.noise.prior)))
-            return noisy_weights_reference(*arguments)
-        if self.training and self.fused and isinstance(self.noise, Rates) and type(product) is MatrixProduct:
-            out = rated_linear(x, self.weight, self._bounded_log_alpha, self.bias)
-            if out is not None:
-                return out
-        mean, sigma2 = self._posterior()
-        if sigma2 is None:
-            return product(x, mean, self.bias)
-        return (noisy_product if self.fused else noisy_product_reference)(x, mean, sigma2, self.bias, product)
-
-    def _posterior(self) -> tuple[Tensor, Tensor | None]:
-        """The weights of a shared-rate or an eval forward: their means, and their variances where noise is drawn."""
         if isinstance(self.noise, Rates) and self.noise_is_on:
-            log_alpha = self._bounded_log_alpha
-            return self.weight, self._expand_rate(log_alpha).exp() * self.weight.to(log_alpha.dtype).square()
+            rated = noisy_rates if self.fused else noisy_rates_reference
+            return rated(x, self.weight, self._expand_rate(self._bounded_log_alpha), self.bias, product)
         if not isinstance(self.noise, Weights):
-            return self.weight, None
+            return product(x, self.weight, self.bias)
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
+        if self.training:
+            threshold = self.noise.threshold if self.noise.mask_in_training else None
+            sampled = noisy_weights if self.fused else noisy_weights_reference
+            return sampled(x, weight, log_sigma2, self.bias, product, threshold)
         keep = alive(weight, log_sigma2, self.noise.threshold)
-        sigma2 = masked(log_sigma2.exp(), keep) if self.noise_is_on else None
         mean = masked(weight, keep | (weight == 0))  # a mean of zero keeps its gradient, and can learn
-        return mean, sigma2
+        if not self.sampling:
+            return product(x, mean, self.bias)
+        perturbed = noisy_product if self.fused else noisy_product_reference
+        return perturbed(x, mean, masked(log_sigma2.exp(), keep), self.bias, product)
 
     # files and printing
 

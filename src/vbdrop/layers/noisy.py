@@ -1,13 +1,15 @@
 """What a variational module tells about each tensor of noisy weights that it holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import JoinedKL, alive, kl_sum, upper_bounded
+from vbdrop._torch_compat import local_shard
+from vbdrop.functional import alive, upper_bounded
 from vbdrop.functional.masks import LARGEST_THRESHOLD
+from vbdrop.kernels import KLTerm, kl_total
 from vbdrop.priors import Prior, log_alpha_of
 
 
@@ -21,12 +23,13 @@ class NoisyTensor:
         name: The means' parameter name in the module.
         mean: The means.
         prior: The prior of each of them.
-        threshold: The ``log_alpha`` from which on a weight is dead, or None if none ever is.
+        threshold: The ``log_alpha`` at or above which a weight is dead, or None if none ever is.
         log_sigma2: The log variances, of the means' shape (the additive form).
         log_alpha: The log alphas, possibly shared by several weights (the multiplicative form).
         expand: Brings ``log_alpha`` to a shape that broadcasts against the means.
-        joined_kl: Where the module's last forward left the KL, if it computes it too.
         removed: Which weights are dead for good, at every threshold (see `vbdrop.freeze_dead_`); None for none.
+        kl_factor: What the KL of each weight is multiplied with: one number, or a tensor that broadcasts against the
+            means.
     """
 
     name: str
@@ -36,8 +39,8 @@ class NoisyTensor:
     log_sigma2: nn.Parameter | None = None
     log_alpha: nn.Parameter | None = None
     expand: Callable[[Tensor], Tensor] = lambda log_alpha: log_alpha
-    joined_kl: JoinedKL | None = None
     removed: Tensor | None = None
+    kl_factor: float | Tensor = 1.0
 
     @property
     def rate(self) -> nn.Parameter:
@@ -67,23 +70,70 @@ class NoisyTensor:
             return dead if self.removed is None else dead | self.removed
         return self.log_alpha_full() >= limit
 
-    def kl(self, *, joined: bool = False) -> Tensor:
-        """The KL of these weights from their prior: the sum over all weights, also where they share a rate.
+    def kl(self) -> Tensor:
+        """The KL of these weights from their prior: the sum over all weights, also where they share a rate."""
+        return kl_of([self])[0]
 
-        Args:
-            joined: For a loss that contains the module's last output too: the KL from the same graph, if it is there.
-        """
+    def _additive(self) -> tuple[Tensor, Tensor, float | Tensor]:
+        """The means and log variances whose KL is to be summed, and the factors on it."""
         if self.log_sigma2 is not None:
-            if self.removed is not None:
-                keep = ~self.removed
-                return kl_sum(self.mean[keep], self.log_sigma2[keep], self.prior)
-            if joined and self.joined_kl is not None:
-                ready = self.joined_kl.take(self.mean, self.log_sigma2)
-                if ready is not None:
-                    return ready
-            return kl_sum(self.mean, self.log_sigma2, self.prior)
-        if self.prior.scale_free:
-            return self.prior.kl_at(self.rate).sum() * (self.mean.numel() / self.rate.numel())
+            mean, log_sigma2 = local_shard(self.mean), local_shard(self.log_sigma2)
+            if self.removed is None:
+                return mean, log_sigma2, self.kl_factor
+            keep = ~self.removed
+            factor = self.kl_factor
+            if isinstance(factor, Tensor):
+                factor = factor.expand_as(mean)[keep]
+            return mean[keep], log_sigma2[keep], factor
         theta = self.mean.to(self.rate.dtype)
-        log_sigma2 = self.expand(self.rate) - log_alpha_of(theta, torch.zeros_like(theta))
-        return kl_sum(theta, log_sigma2, self.prior)
+        return theta, self.expand(self.rate) - log_alpha_of(theta, torch.zeros_like(theta)), self.kl_factor
+
+    def _shared(self) -> Tensor | None:
+        """The KL of weights that share their rates and whose KL depends on alpha alone; None for all others."""
+        if self.log_sigma2 is not None or not self.prior.scale_free:
+            return None
+        each = self.prior.kl_at(self.rate)
+        if not isinstance(self.kl_factor, Tensor):
+            return each.sum() * (self.kl_factor * self.mean.numel() / self.rate.numel())
+        return (self.expand(each).expand_as(self.mean) * self.kl_factor).sum()
+
+
+def kl_of(entries: Iterable[NoisyTensor], scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    """The KL of several noisy tensors, each times its ``kl_factor``, in one pass over each.
+
+    Of parameters that are distributed over processes (``DTensor``), it is the KL of this process's shards.
+
+    Args:
+        entries: The tensors, at least one.
+        scale: What the result is multiplied with.
+
+    Returns:
+        ``scale`` times the sum over all weights, with its gradient; and the sum itself, detached.
+
+    Example:
+        >>> import vbdrop
+        >>> layer = nn.Linear(4, 2)
+        >>> _ = vbdrop.convert_(layer, vbdrop.Weights())
+        >>> scaled, total = kl_of(layer.variational(), scale=0.5)
+        >>> bool(scaled == 0.5 * total)
+        True
+    """
+    terms: list[KLTerm] = []
+    tensors: list[Tensor] = []
+    shared: list[Tensor] = []
+    for entry in entries:
+        kl = entry._shared()
+        if kl is not None:
+            shared.append(kl)
+            continue
+        mean, log_sigma2, factor = entry._additive()
+        terms.append(KLTerm(entry.prior, factor))
+        tensors += [mean, log_sigma2]
+    parts = [kl_total(terms, tensors, scale)] if terms else []
+    parts += [(kl * scale, kl.detach()) for kl in shared]
+    if not parts:
+        raise ValueError("`entries` must hold at least one noisy tensor; got none.")
+    scaled, total = parts[0]
+    for other_scaled, other in parts[1:]:
+        scaled, total = scaled + other_scaled.to(scaled.device), total + other.to(total.device)
+    return scaled, total

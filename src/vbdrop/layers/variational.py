@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.functional import JoinedKL, masked
+from vbdrop.functional import masked
 from vbdrop.layers.noisy import NoisyTensor
-from vbdrop.priors import Hierarchical, Prior
 
 NO_VARIANCE = -80.0
 """The log variance of what has none: the noise is below the last digit of any weight, and its square a float32."""
@@ -27,7 +26,10 @@ class Variational(nn.Module):
     sampling: bool = False
     """Whether noise is drawn in eval mode too; set by `vbdrop.sampling`."""
     fused: bool = True
-    """Whether the module uses its own backward; False for the plain formula, which can be differentiated twice."""
+    """Whether the module may use compiled kernels; False for the plain formula, which can be differentiated twice."""
+    kl_factor: float | Tensor
+    """What the KL of each noisy weight of this module is multiplied with: one number, or a tensor that broadcasts
+    against the means (a buffer, if it is to move with the module). A module without it has the factor 1."""
 
     @abstractmethod
     def variational(self) -> Iterator[NoisyTensor]:
@@ -37,6 +39,12 @@ class Variational(nn.Module):
     def noise_is_on(self) -> bool:
         """Whether a forward draws noise: in training, and in sampled eval."""
         return self.training or self.sampling
+
+    @property
+    def current_kl_factor(self) -> float | Tensor:
+        """``kl_factor``, or 1 where there is none."""
+        factor: float | Tensor = getattr(self, "kl_factor", 1.0)
+        return factor
 
     @property
     def removed_mask(self) -> Tensor | None:
@@ -68,15 +76,6 @@ class Variational(nn.Module):
         elif prefix + "weight" in state_dict:
             self._buffers.pop("removed", None)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def joined_kl(self, prior: Prior) -> JoinedKL | None:
-        """Where the training forward leaves the KL that it computes; None where it computes none."""
-        if type(prior) is not Hierarchical or self.removed_mask is not None or torch.compiler.is_compiling():
-            return None
-        if "_joined_kl" not in self.__dict__:
-            self.__dict__["_joined_kl"] = JoinedKL()
-        joined: JoinedKL = self.__dict__["_joined_kl"]
-        return joined
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move or cast the module, keeping the variational parameters out of half precision."""

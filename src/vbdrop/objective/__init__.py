@@ -1,7 +1,9 @@
 """The objective: the evidence lower bound, its KL term, and how that term comes in over time."""
 
+from vbdrop.objective.attachment import Handle
 from vbdrop.objective.divergence import kl, noisy_tensors
-from vbdrop.objective.elbo import ELBO, Terms
+from vbdrop.objective.elbo import ELBO, StepObserver, Terms
+from vbdrop.objective.evidence_loss import evidence_loss
 from vbdrop.objective.warmup import Warmup
 
-__all__ = ["ELBO", "Terms", "Warmup", "kl", "noisy_tensors"]
+__all__ = ["ELBO", "Handle", "StepObserver", "Terms", "Warmup", "evidence_loss", "kl", "noisy_tensors"]

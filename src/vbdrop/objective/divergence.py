@@ -1,10 +1,11 @@
 """The KL divergence of a whole model from its priors."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 from vbdrop.layers import NoisyTensor, Variational
+from vbdrop.layers.noisy import kl_of
 
 
 def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, NoisyTensor]]:
@@ -30,7 +31,8 @@ def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, NoisyTensor]]:
 def kl(model: nn.Module) -> Tensor:
     """The KL divergence of the model's weights from their priors: the sum over all of them.
 
-    The gradient of the KL reaches the parameters only through this tensor.
+    The gradient of the KL reaches the parameters only through this tensor. Of parameters that are distributed over
+    processes (``DTensor``), it is the KL of this process's shards: sum it over the processes for the whole.
 
     Args:
         model: A model with at least one layer converted by `vbdrop.convert_`.
@@ -45,35 +47,34 @@ def kl(model: nn.Module) -> Tensor:
         >>> vbdrop.kl(model).item() > 0
         True
     """
-    return _total(entry.kl() for entry in _entries(model))
+    return kl_terms(model)[0]
 
 
-def joined_kl(model: nn.Module) -> Tensor:
-    """`kl` for a loss that contains the model's last training output too: less work, in the graph of that output.
+def kl_terms(model: nn.Module, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    """``scale`` times the KL of the model, with its gradient; and the KL itself, detached.
 
-    The two must be differentiated together, as parts of one loss.
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Linear(4, 2)
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> scaled, total = kl_terms(model, scale=0.5)
+        >>> bool(scaled == 0.5 * total)
+        True
     """
-    return _total(entry.kl(joined=True) for entry in _entries(model))
+    entries = list(entries_of(model))
+    if not entries:
+        raise ValueError("`model` has no converted layer, so it has no KL; call vbdrop.convert_(model, ...) first.")
+    return kl_of(entries, scale)
 
 
-def _checked(model: nn.Module) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-    return model
-
-
-def _entries(model: nn.Module) -> Iterator[NoisyTensor]:
+def entries_of(model: nn.Module) -> Iterator[NoisyTensor]:
     """`noisy_tensors` without the names, which take longer to find than the tensors."""
     for module in _checked(model).modules():
         if isinstance(module, Variational):
             yield from module.variational()
 
 
-def _total(divergences: Iterable[Tensor]) -> Tensor:
-    terms = list(divergences)
-    if not terms:
-        raise ValueError("`model` has no converted layer, so it has no KL; call vbdrop.convert_(model, ...) first.")
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + (term if term.device == total.device else term.to(total.device))
-    return total
+def _checked(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    return model

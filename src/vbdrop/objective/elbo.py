@@ -4,16 +4,17 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop.objective.attachment import Handle, add_kl_gradients_, check_optimizer, hook_before_step
 from vbdrop.objective.checks import TrainingWatch, describe_non_finite
 from vbdrop.objective.decay import warn_of_decay
-from vbdrop.objective.divergence import joined_kl, noisy_tensors
+from vbdrop.objective.divergence import kl_terms, noisy_tensors
+from vbdrop.objective.evidence_loss import check_n_train, loss_and_kl
 from vbdrop.objective.warmup import Warmup
 
 
@@ -22,20 +23,36 @@ class Terms:
     """The parts of one loss, detached, for logging.
 
     Attributes:
-        nll: The mean negative log likelihood an example.
+        nll: The mean negative log likelihood per example; None after a step with `ELBO.attach`, which never sees it.
         kl: The KL, a sum over weights.
         kl_weight: What the KL was multiplied with, besides 1 / n_train.
-        loss: Their combination, ``nll + kl_weight * kl / n_train``.
+        loss: Their combination, ``nll + kl_weight * kl / n_train``; None where ``nll`` is.
     """
 
-    nll: Tensor
+    nll: Tensor | None
     kl: Tensor
     kl_weight: float
-    loss: Tensor
+    loss: Tensor | None
+
+
+class StepObserver(Protocol):
+    """What can be put into `ELBO.observers`: something that steers the training from step to step."""
+
+    def before_step(self, elbo: "ELBO", optimizer: Optimizer | None) -> None:
+        """Called once before every step of the optimizer; it may set ``elbo.kl_weight``, for instance."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
 
 
 class ELBO:
-    """The negative evidence lower bound an example, ``nll + kl_weight * kl(model) / n_train``.
+    """The negative evidence lower bound per example, ``nll + kl_weight * kl(model) / n_train``.
+
+    Call it with the negative log likelihood for the loss, or `attach` it to the optimizer of a trainer whose loss you
+    cannot change.
 
     Args:
         model: A model converted by `vbdrop.convert_`.
@@ -47,6 +64,8 @@ class ELBO:
     Attributes:
         epoch: The current epoch, from 0; fractions are welcome. Needed with ``warmup``.
         kl_weight: The factor on the KL; it may be changed on the way.
+        observers: Objects whose ``before_step(elbo, optimizer)`` is called once before every step of an attached
+            optimizer, or by `step`; see `StepObserver`.
         terms: The parts of the last loss, detached.
 
     Example:
@@ -69,11 +88,7 @@ class ELBO:
         warmup: Warmup | None = None,
         check_every: int = 100,
     ) -> None:
-        if isinstance(n_train, bool) or not isinstance(n_train, int | Integral) or n_train < 1:
-            raise ValueError(
-                f"`n_train` must be the number of training examples, an int >= 1; got {n_train!r}. "
-                "The KL belongs to the whole training set, so it is divided by its size, not by the batch's."
-            )
+        size = check_n_train(n_train)
         if warmup is not None and not isinstance(warmup, Warmup):
             raise TypeError(f"`warmup` must be a vbdrop.Warmup or None; got {warmup!r}.")
         if isinstance(check_every, bool) or not isinstance(check_every, int) or check_every < 0:
@@ -81,12 +96,14 @@ class ELBO:
         if next(noisy_tensors(model), None) is None:
             raise ValueError("`model` has no converted layer; call vbdrop.convert_(model, ...) before ELBO.")
         self.model = model
-        self.n_train = int(n_train)
+        self.n_train = size
         self.warmup = warmup
         self.check_every = check_every
+        self.observers: list[StepObserver] = []
         self.calls = 0
+        self._attached: list[Optimizer] = []
         self._epoch: float | None = None
-        self._parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._parts: tuple[Tensor | None, Tensor | None, Tensor, Tensor | None] | None = None
         self._watch: TrainingWatch | None = None
         self._calls_in_epoch = 0
         self.kl_weight = kl_weight
@@ -124,14 +141,17 @@ class ELBO:
 
     @property
     def terms(self) -> Terms:
-        """The parts of the last loss, detached."""
+        """The parts of the last loss, detached; after a step with `attach`, the KL as it is now."""
         if self._parts is None:
-            raise RuntimeError("`terms` are there after the first call of the ELBO.")
+            raise RuntimeError("`terms` are there after the first call of the ELBO, or the first step with attach.")
         nll, divergence, weight, loss = self._parts
+        if divergence is None:
+            with torch.no_grad():
+                divergence = kl_terms(self.model)[1]
         return Terms(nll, divergence, weight.item(), loss)
 
     def __call__(self, nll: Tensor) -> Tensor:
-        """The loss to minimise.
+        """The loss to minimize.
 
         Args:
             nll: The negative log likelihood, averaged over the examples of the batch: one number.
@@ -142,14 +162,80 @@ class ELBO:
         if not isinstance(nll, Tensor) or nll.numel() != 1 or not nll.is_floating_point():
             got = f"shape {tuple(nll.shape)}, {nll.dtype}" if isinstance(nll, Tensor) else repr(nll)
             raise ValueError(f"`nll` must be one floating-point number, the mean over the batch; got {got}.")
-        if self._weight_now is None:
-            raise RuntimeError("`epoch` is not set: with a warmup, write `elbo.epoch = e` at the start of every epoch.")
-        nll, divergence = nll.reshape(()), joined_kl(self.model)
-        loss = nll + divergence * (self._weight_now / self.n_train).to(divergence.dtype)
-        self._parts = (nll.detach(), divergence.detach(), self._weight_now, loss.detach())
-        if not torch.compiler.is_compiling():
+        if self._attached and nll.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                "the KL would count twice: it is attached to an optimizer, which adds its gradient before every step. "
+                "Train on the negative log likelihood alone, or call remove() on the handle of attach."
+            )
+        nll, weight = nll.reshape(()), self._known_weight()
+        compiling = torch.compiler.is_compiling()
+        loss, divergence = loss_and_kl(nll, self.model, (weight if compiling else weight.item()) / self.n_train)
+        self._parts = (nll.detach(), divergence, weight, loss.detach())
+        if not compiling:
             self._count()
         return loss
+
+    def attach(self, optimizer: Optimizer) -> Handle:
+        """Add the KL's gradient right before every step of the optimizer, for a trainer whose loss you cannot change.
+
+        The trainer then minimizes the negative log likelihood. Before each ``optimizer.step()``, the gradient of
+        ``kl_weight * kl / n_train`` is added to the ``.grad`` of the parameters that this optimizer trains, once per
+        step: also where gradients are accumulated over several batches, where the step has a closure, and where a
+        `torch.amp.GradScaler` leaves the unscaling to a fused optimizer. With several optimizers, attach to each.
+
+        A trainer that clips gradients does so before the step, and then clips those of the likelihood alone.
+
+        Args:
+            optimizer: Any optimizer that has the model's parameters, except LBFGS.
+
+        Returns:
+            A handle; its ``remove()`` ends it.
+
+        Example:
+            >>> import vbdrop
+            >>> model = nn.Linear(4, 2)
+            >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+            >>> optimizer = torch.optim.Adam(vbdrop.param_groups(model))
+            >>> handle = vbdrop.ELBO(model, n_train=1000).attach(optimizer)
+            >>> nn.functional.cross_entropy(model(torch.ones(3, 4)), torch.tensor([0, 1, 0])).backward()
+            >>> optimizer.step()
+            >>> handle.remove()
+        """
+        optimizer = check_optimizer(self.model, optimizer)
+        if any(known is optimizer for known in self._attached):
+            raise ValueError("`optimizer` already has this ELBO attached: its KL would be added twice.")
+
+        def add() -> None:
+            weight = self._known_weight()
+            add_kl_gradients_(self.model, optimizer, weight.item() / self.n_train)
+            self._parts = (None, None, weight, None)
+            self._count()
+
+        remove_hook = hook_before_step(optimizer, lambda: self.step(optimizer), add)
+        self._attached.append(optimizer)
+
+        def remove() -> None:
+            remove_hook()
+            self._attached = [other for other in self._attached if other is not optimizer]
+
+        return Handle(remove)
+
+    def step(self, optimizer: Optimizer | None = None) -> None:
+        """Tell the observers that a step of the optimizer follows.
+
+        `attach` does this by itself. In a loop of your own that calls the ELBO for its loss, call it once before each
+        ``optimizer.step()`` if there are observers.
+
+        Args:
+            optimizer: The optimizer, for the observers.
+        """
+        for observer in self.observers:
+            observer.before_step(self, optimizer)
+
+    def _known_weight(self) -> Tensor:
+        if self._weight_now is None:
+            raise RuntimeError("`epoch` is not set: with a warmup, write `elbo.epoch = e` at the start of every epoch.")
+        return self._weight_now
 
     def _count(self) -> None:
         self.calls += 1
@@ -165,8 +251,9 @@ class ELBO:
     def check(self, optimizer: Optimizer | None = None) -> None:
         """Look for a loss that is not finite, and for what else goes wrong in training without a word.
 
-        The ELBO does this by itself every ``check_every`` calls, except inside compiled code: where a whole step is
-        compiled, call it now and then. The rates are compared with those at the first call or check.
+        The ELBO does this by itself every ``check_every`` calls, or steps with `attach`, except inside compiled code:
+        where a whole step is compiled, call it now and then. The rates are compared with those at the first call or
+        check.
 
         It warns, once each, of rates that nobody trains, of rates under weight decay, of layers in which everything is
         dead, of a warm-up whose `epoch` does not move, and of ranks of a process group that draw the same noise.
@@ -182,8 +269,9 @@ class ELBO:
 
     def _check(self, optimizer: Optimizer | None, stacklevel: int) -> None:
         terms = self.terms
-        if not math.isfinite(terms.loss.item()):
-            raise FloatingPointError(describe_non_finite(self.model, {"nll": terms.nll, "kl": terms.kl}))
+        parts = {"kl": terms.kl} if terms.nll is None else {"nll": terms.nll, "kl": terms.kl}
+        if not math.isfinite((terms.kl if terms.loss is None else terms.loss).item()):
+            raise FloatingPointError(describe_non_finite(self.model, parts))
         if self._watch is None:
             self._watch = TrainingWatch(self.model, self.n_train)
         if optimizer is not None:
@@ -194,15 +282,27 @@ class ELBO:
             warnings.warn(complaint, stacklevel=stacklevel)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on: the epoch and the number of calls."""
-        return {"epoch": self.epoch, "calls": self.calls}
+        """What a checkpoint needs to go on: the epoch, the number of calls, and the states of the observers."""
+        return {
+            "epoch": self.epoch,
+            "calls": self.calls,
+            "observers": [observer.state_dict() for observer in self.observers],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`. One from before there were observers leaves them as they are."""
         missing = {"epoch", "calls"} - set(state)
         if missing:
             raise ValueError(f"`state` must be a state_dict of an ELBO; it lacks {', '.join(sorted(missing))}.")
+        states = state.get("observers")
+        if states is not None and len(states) != len(self.observers):
+            raise ValueError(
+                f"`state` must have a state for each of the {len(self.observers)} observers; got {len(states)}. "
+                "Put the same observers into `observers` before you load it."
+            )
         self.epoch, self.calls = state["epoch"], state["calls"]
+        for observer, its_state in zip(self.observers, states or [], strict=False):
+            observer.load_state_dict(its_state)
 
 
 def _at_least_zero(name: str, value: float) -> float:

@@ -99,24 +99,10 @@ static inline void add_kl(log1p_sum *sum, const float *theta, const float *sigma
     *sum = here;
 }
 
-/* weights_of, and as the result twice the KL: each by itself, since together they have more to wait for at a time than a
-   processor can see */
-static inline double posterior_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
-                                  int64_t count) {
-    log1p_sum sum;
-    start_sum(&sum);
-    weights_of(theta, log_sigma2, limit, weight, sigma2, count);
-    add_kl(&sum, theta, sigma2, count);
-    return total_of(&sum);
-}
-
-/* From the gradients towards the mean as used and sigma2 to those towards theta and log_sigma2, with `scale` times the
-   gradients of the hierarchical KL added. A mean of zero is not changed by a mask, and keeps its gradient. */
-static inline void gradients_at(float theta, float sigma2, float limit, float scale, float *by_theta, float *by_sigma2) {
-    const float by_kl = scale * theta / (theta * theta + sigma2);
-    const int kept = (sigma2 < limit * theta * theta) | (theta == 0.0f);
-    *by_theta = (kept ? *by_theta : 0.0f) + by_kl;
-    *by_sigma2 = *by_sigma2 * sigma2 - 0.5f * theta * by_kl;
+/* The gradient towards theta from the one towards the mean as used: a mean of zero is not changed by a mask, and keeps its
+   gradient. */
+static inline float unmasked_at(float by_weight, float theta, float sigma2, float limit) {
+    return (sigma2 < limit * theta * theta) | (theta == 0.0f) ? by_weight : 0.0f;
 }
 
 #endif

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 import vbdrop
-from vbdrop.functional import MatrixProduct, noisy_product_reference, rated_linear
+from vbdrop.functional import MatrixProduct, noisy_rates_reference
+from vbdrop.kernels import noisy_rates
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +27,22 @@ def arguments(
     return [t if t is None else t.requires_grad_(need) for t, need in zip(given, wanted, strict=True)]
 
 
+def per_input(log_alpha):
+    return log_alpha.unsqueeze(0) if log_alpha.dim() == 1 else log_alpha
+
+
 def by_the_formula(x, weight, log_alpha, bias, noise):
-    return noisy_product_reference(x, weight, log_alpha.exp() * weight.square(), bias, MatrixProduct(), noise)
+    return noisy_rates_reference(x, weight, per_input(log_alpha), bias, MatrixProduct(), noise)
+
+
+def rated_linear(x, weight, log_alpha, bias, noise=None):
+    return noisy_rates(x, weight, per_input(log_alpha), bias, MatrixProduct(), noise)
+
+
+def is_one_call(out):
+    """Whether one kernel made it; a view of its result, for features of other than two axes."""
+    made = out.grad_fn
+    return "NoisyLinear" in (made if made.name() != "ViewBackward0" else made.next_functions[0][0]).name()
 
 
 def results(function, given: list[Tensor | None], noise: Tensor) -> list[Tensor]:
@@ -94,26 +109,21 @@ def test_what_was_replaced_before_the_backward_is_refused(replaced):
     "change",
     [
         {0: torch.ones(3, 2).T},
-        {0: torch.ones(2, 5)},
-        {1: torch.ones(4, 3)},
         {1: torch.ones(3, 4, requires_grad=True).T},
-        {2: torch.ones(4, 3)},
+        {2: torch.ones(4, 3, requires_grad=True)},
         {2: torch.ones(3, dtype=torch.float64)},
-        {3: torch.ones(3)},
     ],
-    ids=["transposed", "inputs", "fixed", "order", "a rate a weight", "float64", "bias"],
+    ids=["transposed", "order", "one per weight", "float64"],
 )
 def test_what_does_not_fit_is_left_to_others(change):
     given = arguments(2, 3, 4)
-    assert rated_linear(*given) is not None
+    assert is_one_call(rated_linear(*given))
     for position, tensor in change.items():
         given[position] = tensor
-    assert rated_linear(*given) is None
+    assert not is_one_call(rated_linear(*given))
 
 
-@pytest.mark.parametrize(
-    ("per", "name"), [("unit", "RatedLinear"), ("layer", "RatedLinear"), ("weight", "_NoisyProduct")]
-)
+@pytest.mark.parametrize(("per", "name"), [("unit", "NoisyLinear"), ("layer", "NoisyLinear"), ("weight", "_Perturbed")])
 def test_a_layer_in_training_takes_it_where_its_inputs_have_the_rates(per, name):
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(3, 4), torch.randn(2, 3)

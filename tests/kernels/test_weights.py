@@ -1,15 +1,8 @@
 import pytest
 import torch
 
-from vbdrop.functional import (
-    Convolution,
-    JoinedKL,
-    MatrixProduct,
-    kl_sum,
-    noisy_product,
-    noisy_weights,
-    noisy_weights_reference,
-)
+from vbdrop.functional import Convolution, MatrixProduct, noisy_product_reference, noisy_weights_reference
+from vbdrop.kernels import kl_sum, noisy_weights
 from vbdrop.priors import Hierarchical, log_alpha_of
 
 THRESHOLDS = [None, 0.0]  # with the arguments of the cases, a good third of the weights is beyond 0
@@ -46,7 +39,7 @@ def test_a_dead_weight_gives_its_noise_and_not_its_mean(some_case, function, dty
     a = some_case.arguments(dtype)
     dead = log_alpha_of(a.theta, a.log_sigma2).detach() >= 0
     assert 0.1 < dead.double().mean() < 0.9
-    by_hand = noisy_product(
+    by_hand = noisy_product_reference(
         a.x, a.theta.detach() * ~dead, a.log_sigma2.detach().exp(), a.bias, some_case.product, a.noise
     )
     out, _, by_theta, by_log_sigma2, _ = value_and_gradients(function, a, some_case.product, 0.0)
@@ -130,10 +123,8 @@ def test_images_in_either_order_of_memory_give_the_same():
     results = []
     for order in (torch.contiguous_format, torch.channels_last):
         leaves = [t.to(memory_format=order).detach().requires_grad_() for t in (x, theta, log_sigma2)]
-        joined = JoinedKL()
-        out = noisy_weights(*leaves, None, product, 0.0, noise.to(memory_format=order), joined)
-        kl = joined.take(*leaves[1:])
-        kl = kl_sum(*leaves[1:], Hierarchical()) if kl is None else kl
+        out = noisy_weights(*leaves, None, product, 0.0, noise.to(memory_format=order))
+        kl = kl_sum(*leaves[1:], Hierarchical())
         results.append([out.detach(), kl.detach(), *torch.autograd.grad(out.square().sum() + kl, leaves)])
         assert out.is_contiguous(memory_format=order)
     for usual, last in zip(*results, strict=True):
@@ -143,7 +134,7 @@ def test_images_in_either_order_of_memory_give_the_same():
 def test_a_convolution_that_was_replaced_after_the_forward_is_refused(compiler):
     theta, log_sigma2 = torch.randn(8, 3, 3, 3, requires_grad=True), torch.zeros(8, 3, 3, 3, requires_grad=True)
     product = Convolution((1, 1), (0, 0), (1, 1))
-    out = noisy_weights(torch.randn(2, 3, 6, 6), theta, log_sigma2, None, product, 3.0, joined_kl=JoinedKL())
+    out = noisy_weights(torch.randn(2, 3, 6, 6), theta, log_sigma2, None, product, 3.0)
     theta.data, log_sigma2.data = theta.data[:1].clone(), log_sigma2.data[:1].clone()
     with pytest.raises(RuntimeError, match="replaced between forward and backward"):
         out.sum().backward()

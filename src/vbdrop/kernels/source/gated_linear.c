@@ -16,13 +16,12 @@ int64_t vbdrop_gated_linear_room(int64_t samples, int64_t inputs, int64_t output
 }
 
 /* out = the layer's output for gated inputs; gate, deviation and noise are for the backward. With `draw`, the noise is drawn
-   here first. Returns twice the KL of the hierarchical prior. */
-double vbdrop_gated_linear(const float *x, const float *mean, const float *log_sigma2, const float *weight,
-                           const float *bias, float limit, float *gate, float *deviation, float *noise, int draw,
-                           uint64_t seed, float *room, float *out, int64_t samples, int64_t inputs, int64_t outputs,
-                           int threads) {
+   here first. */
+void vbdrop_gated_linear(const float *x, const float *mean, const float *log_sigma2, const float *weight, const float *bias,
+                         float limit, float *gate, float *deviation, float *noise, int draw, uint64_t seed, float *room,
+                         float *out, int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
-    const double total = gates_of(mean, log_sigma2, limit, gate, deviation, inputs);
+    gates_of(mean, log_sigma2, limit, gate, deviation, inputs);
     float *panels = room, *private_room = panels + plan.samples * inputs;
     if (draw) draw_normal(noise, seed, samples * inputs, threads);
 #pragma omp parallel num_threads(threads)
@@ -55,7 +54,6 @@ double vbdrop_gated_linear(const float *x, const float *mean, const float *log_s
             put_outputs(&plan, sums, bias, first, count, out, samples, outputs);
         }
     }
-    return total;
 }
 
 static int64_t backward_room_of_a_thread(const backward_plan *plan, int64_t samples) {
@@ -68,11 +66,10 @@ int64_t vbdrop_gated_linear_backward_room(int64_t samples, int64_t inputs, int64
     return room_of_packed(&plan, samples, outputs, 1) + threads * backward_room_of_a_thread(&plan, samples);
 }
 
-/* The gradients of vbdrop_gated_linear towards x (or not, if by_x is NULL), mean, log_sigma2, weight and bias (or not), with
-   `scale` times those of the hierarchical KL added. */
+/* The gradients of vbdrop_gated_linear towards x (or not, if by_x is NULL), mean, log_sigma2, weight and bias (or not). */
 void vbdrop_gated_linear_backward(const float *grad, const float *x, const float *mean, const float *gate,
-                                  const float *deviation, const float *noise, const float *weight, float scale, float *room,
-                                  float *by_x, float *by_mean, float *by_log_sigma2, float *by_weight, float *by_bias,
+                                  const float *deviation, const float *noise, const float *weight, float *room, float *by_x,
+                                  float *by_mean, float *by_log_sigma2, float *by_weight, float *by_bias,
                                   int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
     float *next = room;
@@ -142,7 +139,7 @@ void vbdrop_gated_linear_backward(const float *grad, const float *x, const float
             }
             for (int64_t i = 0; i < columns; i++) {
                 const int64_t u = first + i;
-                gate_gradients_at(mean[u], gate[u], deviation[u], scale, gate_sums[i], noisy_sums[i], by_mean + u,
+                gate_gradients_at(mean[u], gate[u], deviation[u], gate_sums[i], noisy_sums[i], by_mean + u,
                                   by_log_sigma2 + u);
             }
         }

@@ -1,12 +1,11 @@
-"""A noisy linear layer in one call of compiled code against the step-by-step path."""
+"""A noisy linear layer in one call of compiled code against the plain formula."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from vbdrop.functional import MatrixProduct, linear_kernels, native, noisy_linear
-from vbdrop.functional.masks import largest_alpha
-from vbdrop.functional.noisy_weights import _NoisyWeightsAndKL, noisy_weights_reference
+from vbdrop.functional import MatrixProduct, noisy_weights_reference
+from vbdrop.kernels import noisy_weights
 
 THRESHOLD = 3.0
 
@@ -28,12 +27,23 @@ def arguments(samples: int, inputs: int, outputs: int, *, need_x: bool, bias: bo
     return [*leaves, torch.randn(samples, outputs)]
 
 
-def results(function: object, given: list[Tensor | None], *extra: object) -> list[Tensor]:
-    """Output, KL, and the gradients of a loss of both."""
-    out, kl = function.apply(*given[:4], *extra, given[4])
+def in_one_call(x, theta, log_sigma2, bias, noise):
+    out = noisy_weights(x, theta, log_sigma2, bias, MatrixProduct(), THRESHOLD, noise)
+    made = out.grad_fn
+    assert "NoisyLinear" in (made if made.name() != "ViewBackward0" else made.next_functions[0][0]).name()
+    return out
+
+
+def by_the_formula(x, theta, log_sigma2, bias, noise):
+    return noisy_weights_reference(x, theta, log_sigma2, bias, MatrixProduct(), THRESHOLD, noise)
+
+
+def results(function: object, given: list[Tensor | None]) -> list[Tensor]:
+    """Output, and the gradients of a weighted sum of it."""
+    out = function(*given)
     weights = torch.linspace(0.5, 1.5, out.numel()).view_as(out)
     leaves = [t for t in given[:4] if t is not None and t.requires_grad]
-    return [out.detach(), kl.detach(), *torch.autograd.grad((weights * out).sum() + 0.3 * kl, leaves)]
+    return [out.detach(), *torch.autograd.grad((weights * out).sum(), leaves)]
 
 
 @pytest.mark.usefixtures("threads")
@@ -44,12 +54,9 @@ def results(function: object, given: list[Tensor | None], *extra: object) -> lis
     [(1, 1, 1), (3, 5, 2), (17, 33, 7), (32, 64, 24), (64, 300, 130), (300, 90, 400), (5, 5000, 13)],
     ids=str,
 )
-def test_it_gives_what_the_steps_one_by_one_give(sizes, need_x, bias):
+def test_it_gives_what_the_formula_gives(sizes, need_x, bias):
     given = arguments(*sizes, need_x=need_x, bias=bias)
-    assert linear_kernels.usable(given[0], given[1], given[3], given[4])
-    ours = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
-    steps = results(_NoisyWeightsAndKL, given, MatrixProduct(), THRESHOLD)
-    for mine, theirs in zip(ours, steps, strict=True):
+    for mine, theirs in zip(results(in_one_call, given), results(by_the_formula, given), strict=True):
         scale = theirs.abs().max().item() + 1e-30
         torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6 * scale)
 
@@ -59,11 +66,8 @@ def test_features_may_have_any_number_of_axes(shape):
     torch.manual_seed(0)
     x, theta, bias = torch.randn(shape, requires_grad=True), torch.randn(4, 3), torch.randn(4)
     log_sigma2, noise = torch.empty(4, 3).uniform_(-12, 6), torch.randn(*shape[:-1], 4)
-    out, _ = noisy_linear.noisy_linear(x, theta, log_sigma2, bias, largest_alpha(THRESHOLD), noise)
-    steps = noisy_weights_reference(x, theta, log_sigma2, bias, MatrixProduct(), THRESHOLD, noise)
-    torch.testing.assert_close(out, steps)
-    found, expected = (torch.autograd.grad(each.square().sum(), x)[0] for each in (out, steps))
-    torch.testing.assert_close(found, expected)
+    given = [x, theta, log_sigma2, bias, noise]
+    torch.testing.assert_close(results(in_one_call, given), results(by_the_formula, given))
 
 
 def test_a_large_batch_loses_no_digits():
@@ -71,7 +75,7 @@ def test_a_large_batch_loses_no_digits():
     n = 2**16
     x, theta, log_sigma2 = torch.ones(n, 3), torch.ones(2, 3), torch.full((2, 3), -20.0)
     given = [t.requires_grad_() for t in (theta, log_sigma2, torch.zeros(2))]
-    out, _ = noisy_linear.NoisyLinear.apply(x, *given, 20.0, torch.zeros(n, 2))
+    out = in_one_call(x, *given, torch.zeros(n, 2))
     by_theta, by_bias = torch.autograd.grad(out, [given[0], given[2]], torch.full_like(out, 0.1))
     exact = n * torch.tensor(0.1).double().item()
     assert by_theta.double().flatten().tolist() == pytest.approx([exact] * 6, rel=1e-5)
@@ -83,7 +87,7 @@ def test_threads_change_no_bit():
     before, found = torch.get_num_threads(), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        found.append(results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD)))
+        found.append(results(in_one_call, given))
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
 
@@ -91,68 +95,58 @@ def test_threads_change_no_bit():
 @pytest.mark.parametrize("sizes", [(17, 33, 7), (64, 300, 130)], ids=str)
 def test_wider_registers_give_the_same(sizes, wide_registers):
     given = arguments(*sizes, need_x=True, bias=True)
-    here = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    here = results(in_one_call, given)
     with wide_registers():
-        there = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+        there = results(in_one_call, given)
     for one, other in zip(here, there, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6 * one.abs().max().item())
 
 
-def test_the_noise_follows_the_seed_and_is_the_one_of_the_steps_one_by_one():
+def test_the_noise_follows_the_seed_and_is_the_one_of_two_products_and_a_kernel():
     given = arguments(8, 6, 4, need_x=False, bias=True)
     given[4] = None
+
+    class Other(MatrixProduct):
+        """The same map, of another kind: it has no kernel of its own."""
+
     outs = []
-    for seed, function, extra in (
-        (1, noisy_linear.NoisyLinear, (largest_alpha(THRESHOLD),)),
-        (1, _NoisyWeightsAndKL, (MatrixProduct(), THRESHOLD)),
-        (2, noisy_linear.NoisyLinear, (largest_alpha(THRESHOLD),)),
-    ):
+    for seed, product in ((1, MatrixProduct()), (1, Other()), (2, MatrixProduct())):
         torch.manual_seed(seed)
-        outs.append(results(function, given, *extra)[0])
+        outs.append(noisy_weights(*given[:4], product, THRESHOLD))
+    assert [out.grad_fn.name() for out in outs[:2]] == ["NoisyLinearBackward", "_PerturbedBackward"]
     torch.testing.assert_close(outs[0], outs[1])
     assert (outs[0] - outs[2]).abs().max() > 0.1
-
-
-def test_the_kl_alone_can_be_differentiated():
-    given = arguments(4, 3, 2, need_x=True, bias=True)
-    _, kl = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
-    by_theta, by_log_sigma2 = torch.autograd.grad(kl, given[1:3])
-    expected = native.hierarchical_kl_gradients(given[1].detach(), given[2].detach(), 1.0)
-    torch.testing.assert_close((by_theta, by_log_sigma2), expected)
 
 
 def test_given_noise_is_left_as_it_was():
     given = arguments(4, 3, 2, need_x=True, bias=True)
     noise = given[4].clone()
-    noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+    in_one_call(*given)
     assert torch.equal(given[4], noise)
 
 
 def test_an_expanded_gradient_is_read_as_what_it_stands_for():
     given = arguments(4, 3, 2, need_x=True, bias=True)
-    out, _ = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
+    out = in_one_call(*given)
     (by_bias,) = torch.autograd.grad(out.sum(), [given[3]])
     assert by_bias.tolist() == [4.0, 4.0]
 
 
 def test_another_device_by_default_changes_nothing():
     given = arguments(4, 3, 2, need_x=True, bias=True)
-    plain = results(noisy_linear.NoisyLinear, given, largest_alpha(THRESHOLD))
+    plain = results(in_one_call, given)
     with torch.device("meta"):
         given[4] = given[4].clone()
-        out, kl = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), given[4])
-        drawn, _ = noisy_linear.NoisyLinear.apply(*given[:4], largest_alpha(THRESHOLD), None)
+        out, drawn = in_one_call(*given), in_one_call(*given[:4], None)
     assert torch.equal(out, plain[0])
-    assert torch.equal(kl, plain[1])
     assert drawn.isfinite().all()
 
 
 @pytest.mark.parametrize("replaced", ["smaller", "double", "input"])
-@pytest.mark.parametrize("with_kl_only", [False, True])
-def test_what_was_replaced_after_the_forward_is_refused(replaced, with_kl_only):
+def test_what_was_replaced_after_the_forward_is_refused(replaced):
     theta, log_sigma2 = torch.randn(30, 40, requires_grad=True), torch.zeros(30, 40, requires_grad=True)
     x = torch.randn(5, 40, requires_grad=True)
-    out, kl = noisy_linear.NoisyLinear.apply(x, theta, log_sigma2, None, 20.0, None)
+    out = in_one_call(x, theta, log_sigma2, None, None)
     if replaced == "smaller":
         theta.data, log_sigma2.data = theta.data[:2, :3].clone(), log_sigma2.data[:2, :3].clone()
     elif replaced == "double":
@@ -160,4 +154,14 @@ def test_what_was_replaced_after_the_forward_is_refused(replaced, with_kl_only):
     else:
         x.data = x.data[:2].clone()
     with pytest.raises(RuntimeError, match="replaced between forward and backward"):
-        (kl if with_kl_only else out.sum()).backward()
+        out.sum().backward()
+
+
+def test_a_gradient_with_torchs_negative_bit_is_read_with_its_sign():
+    given = arguments(4, 3, 2, need_x=True, bias=True)
+    numbers = torch.randn(4, 2)
+    negative = torch.complex(torch.zeros(4, 2), numbers).conj().imag
+    assert negative.is_neg()
+    assert torch.equal(negative, -numbers)
+    found, expected = (torch.autograd.grad(in_one_call(*given), given[:4], g) for g in (negative, -numbers))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

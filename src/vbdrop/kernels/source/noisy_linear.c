@@ -1,8 +1,8 @@
 /* The training forward and backward of a linear layer with noisy weights, each in one call; see blocks.h for the sizes.
 
    Either every weight has its log_sigma2, or (with log_sigma2 = NULL) every input its alpha, and the variances are
-   alpha * theta^2; the alphas then go to the squares of x, and the weights' squares stand for the variances. The variances, the means as used and their gradients are there for a block of weights at a time, in a cache, and never
-   for all of them. */
+   alpha * theta^2; the alphas then go to the squares of x, and the weights' squares stand for the variances. The variances,
+   the means as used and their gradients are there for a block of weights at a time, in a cache, and never for all of them. */
 
 #include "blocks.h"
 #include "posterior.h"
@@ -24,14 +24,10 @@ static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs
     return 2 * plan->width * (stretch_stride(inputs) + plan->samples);
 }
 
-/* a double for every ROWS outputs */
-static int64_t room_of_totals(int64_t outputs) { return lines(2 * ((outputs + ROWS - 1) / ROWS)); }
-
 /* how many floats of room vbdrop_noisy_linear needs */
 int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
-    return room_of_totals(outputs) + 2 * plan.samples * inputs + lines(samples * outputs) +
-           threads * forward_room_of_a_thread(&plan, inputs);
+    return 2 * plan.samples * inputs + lines(samples * outputs) + threads * forward_room_of_a_thread(&plan, inputs);
 }
 
 /* weights_of, or theta and its squares where weights have no log_sigma2 */
@@ -48,28 +44,24 @@ static void parameters_of(const float *theta, const float *log_sigma2, float lim
     }
 }
 
-/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. Adds twice
-   the KL of the hierarchical prior to the sum of each ROWS of them, where weights have a log_sigma2. */
+/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. */
 static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
-                                    int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride,
-                                  log1p_sum *sums) {
+                                  int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride) {
     for (int64_t o = 0; o < count; o++) {
         const int64_t from = o * inputs, to = o * stride;
         parameters_of(theta + from, log_sigma2 ? log_sigma2 + from : 0, limit, weight + to, sigma2 + to, steps);
-        if (log_sigma2) add_kl(sums + o / ROWS, theta + from, sigma2 + to, steps);
     }
     memset(weight + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
     memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
 }
 
-/* A sample of the output, and noise_over_deviation, for the backward. Returns twice the KL of the hierarchical prior. */
-double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *alpha,
-                           const float *bias, float limit, float floor, int draw, uint64_t seed, float *room, float *out, float *noise_over_deviation,
-                           int64_t samples, int64_t inputs, int64_t outputs, int threads) {
+/* A sample of the output, and for the backward the slope that vbdrop_sample leaves in place of the noise. */
+void vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *alpha, const float *bias,
+                         float limit, float floor, int draw, uint64_t seed, float *room, float *out, float *noise_to_slope,
+                         int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     const forward_plan plan = plan_forward(samples, outputs, threads);
     const int64_t stride = stretch_stride(inputs);
-    double *totals = (double *)room, total = 0.0;
-    float *panels = room + room_of_totals(outputs), *squares = panels + plan.samples * inputs;
+    float *panels = room, *squares = panels + plan.samples * inputs;
     float *variance = squares + plan.samples * inputs, *private_room = variance + lines(samples * outputs);
 #pragma omp parallel num_threads(threads)
     {
@@ -88,24 +80,19 @@ double vbdrop_noisy_linear(const float *x, const float *theta, const float *log_
 #pragma omp for schedule(dynamic)
         for (int64_t block = 0; block < plan.blocks; block++) {
             const int64_t first = block * plan.width, count = at_most(plan.width, outputs - first);
-            log1p_sum kl[MOST_GROUPS];
-            for (int64_t g = 0; g < MOST_GROUPS; g++) start_sum(kl + g);
             for (int64_t start = 0; start < inputs; start += STRETCH) {
                 const int64_t steps = at_most(STRETCH, inputs - start), at = first * inputs + start;
-                parameters_of_stretch(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, steps, count, plan.width, weight, sigma2,
-                                      stride, kl);
+                parameters_of_stretch(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, steps, count, plan.width,
+                                      weight, sigma2, stride);
                 multiply_stretch(&plan, weight, stride, count, panels + start * COLUMNS, inputs, steps, means, start > 0);
                 multiply_stretch(&plan, sigma2, stride, count, squares + start * COLUMNS, inputs, steps, variances,
                                  start > 0);
             }
-            for (int64_t o = 0; o < count; o += ROWS) totals[(first + o) / ROWS] = total_of(kl + o / ROWS);
             put_outputs(&plan, means, bias, first, count, out, samples, outputs);
             put_outputs(&plan, variances, 0, first, count, variance, samples, outputs);
         }
     }
-    for (int64_t o = 0; o < outputs; o += ROWS) total += totals[o / ROWS];
-    vbdrop_sample(out, variance, noise_over_deviation, floor, draw, seed, samples * outputs, threads);
-    return total;
+    vbdrop_sample(out, variance, noise_to_slope, floor, draw, seed, out, samples * outputs, threads);
 }
 
 static int64_t backward_room_of_a_thread(const backward_plan *plan, int64_t samples, int need_x) {
@@ -138,16 +125,15 @@ static void parameters_of_chunk(const float *theta, const float *log_sigma2, flo
 }
 
 /* From the tiles of both products to the gradients towards theta and log_sigma2. */
-static void put_gradients(const float *theta, const float *sigma2, float limit, float scale, const float *tiles,
-                          float *by_theta, float *by_log_sigma2, int64_t inputs, int64_t rows, int64_t columns) {
+static void put_gradients(const float *theta, const float *sigma2, float limit, const float *tiles, float *by_theta,
+                          float *by_log_sigma2, int64_t inputs, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r++) {
         const float *mean = tiles + r * COLUMNS, *variance = tiles + (ROWS + r) * COLUMNS;
 #pragma omp simd
         for (int64_t c = 0; c < columns; c++) {
-            float by_mean = mean[c], by_variance = variance[c];
-            gradients_at(theta[r * inputs + c], sigma2[r * COLUMNS + c], limit, scale, &by_mean, &by_variance);
-            by_theta[r * inputs + c] = by_mean;
-            by_log_sigma2[r * inputs + c] = by_variance;
+            const float s = sigma2[r * COLUMNS + c];
+            by_theta[r * inputs + c] = unmasked_at(mean[c], theta[r * inputs + c], s, limit);
+            by_log_sigma2[r * inputs + c] = variance[c] * s;
         }
     }
 }
@@ -166,10 +152,10 @@ static void put_rated_gradients(const float *theta, const float *tiles, float *b
     }
 }
 
-/* The gradients of vbdrop_noisy_linear towards x (or not, if by_x is NULL), theta, log_sigma2 and bias (or not), with
-   `scale` times those of the hierarchical KL added; by_rate is towards log_sigma2, or else towards log(alpha). */
+/* The gradients of vbdrop_noisy_linear towards x (or not, if by_x is NULL), theta, log_sigma2 and bias (or not); by_rate is
+   towards log_sigma2, or else towards log(alpha). */
 void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float *theta, const float *log_sigma2,
-                                  const float *alpha, const float *noise_over_deviation, float limit, float scale, float *room, float *by_x,
+                                  const float *alpha, const float *slope, float limit, float *room, float *by_x,
                                   float *by_theta, float *by_rate, float *by_bias, int64_t samples, int64_t inputs,
                                   int64_t outputs, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
@@ -180,7 +166,7 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for simd schedule(static)
-        for (int64_t i = 0; i < samples * outputs; i++) noisy[i] = grad[i] * noise_over_deviation[i];
+        for (int64_t i = 0; i < samples * outputs; i++) noisy[i] = grad[i] * slope[i];
         pack_gradient(&of_mean, grad, samples, outputs, need_x);
         pack_gradient(&of_variance, noisy, samples, outputs, need_x);
         float *panels = next + this_thread() * backward_room_of_a_thread(&plan, samples, need_x);
@@ -195,8 +181,7 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                 for (int64_t start = 0; start < columns; start += COLUMNS) {
                     float *to = panels + start * samples + s * COLUMNS, *square = to + (squares - panels);
                     copy_columns(x + s * inputs + first + start, columns - start, to);
-                    /* d out / d variance = noise / (2 deviation); the half goes to the square */
-                    for (int64_t c = 0; c < COLUMNS; c++) square[c] = 0.5f * to[c] * to[c];
+                    for (int64_t c = 0; c < COLUMNS; c++) square[c] = to[c] * to[c];
                     for (int64_t c = 0; alpha && c < at_most(COLUMNS, columns - start); c++) {
                         square[c] *= alpha[first + start + c];
                     }
@@ -205,7 +190,8 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
             if (alpha) memset(by_rate + first, 0, (size_t)columns * sizeof(float));
             for (int64_t chunk = 0; chunk < outputs; chunk += CHUNK) {
                 const int64_t count = at_most(CHUNK, outputs - chunk), at = chunk * inputs + first;
-                parameters_of_chunk(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, count, columns, weight, sigma2);
+                parameters_of_chunk(theta + at, log_sigma2 ? log_sigma2 + at : 0, limit, inputs, count, columns, weight,
+                                    sigma2);
                 if (need_x) {
                     multiply_chunk(&plan, of_mean.by_sample, outputs, chunk, count, weight, columns, sums);
                     multiply_chunk(&plan, of_variance.by_sample, outputs, chunk, count, sigma2, columns, square_sums);
@@ -222,7 +208,7 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                         multiply_long(of_variance.by_output + packed, squares + start * samples, samples,
                                       tiles + ROWS * COLUMNS, COLUMNS);
                         if (log_sigma2) {
-                            put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, scale, tiles, by_theta + to,
+                            put_gradients(theta + to, sigma2 + start * CHUNK + o * COLUMNS, limit, tiles, by_theta + to,
                                           by_rate + to, inputs, rows, valid);
                         } else {
                             put_rated_gradients(theta + to, tiles, by_theta + to, by_rate + first + start, inputs, rows,
@@ -235,7 +221,7 @@ void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float
                 const float *mean = sums + s * plan.width, *variance = square_sums + s * plan.width;
                 const int64_t row = s * inputs + first;
                 for (int64_t i = 0; i < columns; i++) {
-                    by_x[row + i] = mean[i] + variance[i] * x[row + i] * (alpha ? alpha[first + i] : 1.0f);
+                    by_x[row + i] = mean[i] + 2.0f * variance[i] * x[row + i] * (alpha ? alpha[first + i] : 1.0f);
                 }
             }
         }

@@ -19,8 +19,11 @@ static inline float sigmoid_of(float square, float log_sigma2) {
     return 1.0f / (1.0f + exp_of(K2 + K3 * log_alpha));
 }
 
-/* the sum of log(1 + theta^2 / sigma2) / 2 + k1 (1 - S(k2 + k3 log_alpha)) */
-double vbdrop_log_uniform_kl(const float *theta, const float *log_sigma2, int64_t n, int threads) {
+/* The sum of log(1 + theta^2 / sigma2) / 2 + k1 (1 - S(k2 + k3 log_alpha)), and `scale` times its gradients, unless they are
+   NULL. */
+double vbdrop_log_uniform_kl(const float *theta, const float *log_sigma2, float scale, float *by_theta, float *by_log_sigma2,
+                             int64_t n, int threads) {
+    const double hierarchical = vbdrop_kl(theta, log_sigma2, scale, by_theta, by_log_sigma2, n, threads);
     double total = 0.0;
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : total)
@@ -30,24 +33,14 @@ double vbdrop_log_uniform_kl(const float *theta, const float *log_sigma2, int64_
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = start; i < end; i++) sum += sigmoid_of(square_of(theta[i]), log_sigma2[i]);
         total += (double)sum;
-    }
-    return (double)K1 * total + 0.5 * vbdrop_kl(theta, log_sigma2, n, threads);
-}
-
-/* scale times the gradients of the sum */
-void vbdrop_log_uniform_kl_backward(const float *theta, const float *log_sigma2, float scale, float *by_theta,
-                                    float *by_log_sigma2, int64_t n, int threads) {
-    (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        const int64_t end = at_most(start + BLOCK, n);
+        if (!by_theta) continue;
 #pragma omp simd
         for (int64_t i = start; i < end; i++) {
             const float t = theta[i], square = square_of(t), sigmoid = sigmoid_of(square, log_sigma2[i]);
-            const float slope = -K1 * K3 * sigmoid * (1.0f - sigmoid); /* by log_alpha */
-            const float rational = t / (t * t + exp_of(log_sigma2[i]));
-            by_theta[i] = scale * (rational - 2.0f * slope * t / square);
-            by_log_sigma2[i] = scale * (slope - 0.5f * t * rational);
+            const float slope = scale * -K1 * K3 * sigmoid * (1.0f - sigmoid); /* by log_alpha */
+            by_theta[i] -= 2.0f * slope * t / square;
+            by_log_sigma2[i] += slope;
         }
     }
+    return (double)K1 * total + 0.5 * hierarchical;
 }

@@ -7,11 +7,11 @@
 #define GATES 64 /* units a thread takes at a time */
 
 /* gates_of, and out = x * (gate + deviation * noise). With `draw`, the noise is drawn here first. */
-double vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
-                   float *noise, int draw, uint64_t seed, float *out, int64_t samples, int64_t units, int64_t space,
-                   int threads) {
+void vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
+                 float *noise, int draw, uint64_t seed, float *out, int64_t samples, int64_t units, int64_t space,
+                 int threads) {
     if (draw) draw_normal(noise, seed, samples * units, threads);
-    const double total = gates_of(mean, log_sigma2, limit, gate, deviation, units);
+    gates_of(mean, log_sigma2, limit, gate, deviation, units);
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t sample = 0; sample < samples; sample++) {
@@ -27,14 +27,12 @@ double vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, f
             }
         }
     }
-    return total;
 }
 
-/* The gradients of vbdrop_gate towards x (or not, if by_x is NULL), mean and log_sigma2, with `scale` times those of the
-   hierarchical KL added. */
+/* The gradients of vbdrop_gate towards x (or not, if by_x is NULL), mean and log_sigma2. */
 void vbdrop_gate_backward(const float *grad, const float *x, const float *mean, const float *gate, const float *deviation,
-                          const float *noise, float scale, float *by_x, float *by_mean, float *by_log_sigma2,
-                          int64_t samples, int64_t units, int64_t space, int threads) {
+                          const float *noise, float *by_x, float *by_mean, float *by_log_sigma2, int64_t samples,
+                          int64_t units, int64_t space, int threads) {
     (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t first = 0; first < units; first += GATES) {
@@ -68,8 +66,7 @@ void vbdrop_gate_backward(const float *grad, const float *x, const float *mean, 
         }
         for (int64_t u = 0; u < count; u++) {
             const int64_t at = first + u;
-            gate_gradients_at(mean[at], gate[at], deviation[at], scale, sums[u], noisy_sums[u], by_mean + at,
-                              by_log_sigma2 + at);
+            gate_gradients_at(mean[at], gate[at], deviation[at], sums[u], noisy_sums[u], by_mean + at, by_log_sigma2 + at);
         }
     }
 }

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
-from vbdrop.functional.once import once
+from vbdrop.kernels.once import once
 
 
 def doubled(guard):

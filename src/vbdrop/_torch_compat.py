@@ -1,0 +1,61 @@
+"""What PyTorch has no public name for, in one place: what may have to change with a new version of it."""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.modules.conv import _ConvNd as ConvNd
+from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
+from torch.nn.modules.module import _has_any_global_hook
+
+__all__ = ["ConvNd", "ConvTransposeNd", "autocast_is_on", "has_global_hooks", "local_shard", "transforms_are_on"]
+
+
+def autocast_is_on() -> bool:
+    """Whether autocast is on for any kind of device.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     autocast_is_on()
+        True
+    """
+    return bool(torch._C._is_any_autocast_enabled())
+
+
+def transforms_are_on() -> bool:
+    """Whether a transform of `torch.func` (vmap, grad, jvp) or forward-mode differentiation is active.
+
+    Example:
+        >>> found = []
+        >>> _ = torch.func.vmap(lambda x: found.append(transforms_are_on()) or x)(torch.ones(2))
+        >>> found, transforms_are_on()
+        ([True], False)
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def has_global_hooks() -> bool:
+    """Whether a hook is registered that every module calls.
+
+    Example:
+        >>> has_global_hooks()
+        False
+    """
+    return bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process's part of a ``DTensor``; any other tensor itself.
+
+    Example:
+        >>> tensor = torch.ones(2)
+        >>> local_shard(tensor) is tensor
+        True
+    """
+    distributed: Any = sys.modules.get("torch.distributed.tensor")  # no DTensor without it, and its import takes long
+    if distributed is None or not isinstance(tensor, distributed.DTensor):
+        return tensor
+    local: Tensor = tensor.to_local()
+    return local

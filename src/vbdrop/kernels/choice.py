@@ -1,0 +1,139 @@
+"""Formula or kernel: the one place that decides for given tensors.
+
+The kernels read float32 numbers from the CPU's memory in the order in which they lie there. Everything else is computed
+by the formulas of `vbdrop.functional`: other dtypes and devices, subclasses of tensors, views with gaps, whatever a
+transform of `torch.func` or the compiler traces, and everything where there is no C compiler or ``VBDROP_NATIVE=0``.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop._torch_compat import autocast_is_on, transforms_are_on
+from vbdrop.kernels import binding
+
+
+def in_memory(*tensors: Tensor) -> bool:
+    """Whether the kernels can read these tensors: plain ones of one shape, with their numbers in the same order.
+
+    Example:
+        >>> in_memory(torch.ones(2), torch.ones(2)), in_memory(torch.ones(2).double())
+        (True, False)
+    """
+    shape, in_order = tensors[0].shape, True
+    for t in tensors:  # a loop, since it runs many times in a step
+        if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape:
+            return False
+        if (type(t) is not Tensor and type(t) is not nn.Parameter) or t.is_neg():
+            return False
+        in_order = in_order and t.is_contiguous()
+    return in_order or all(is_channels_last(t) for t in tensors)
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Whether the numbers of a batch of images lie in memory with the channels innermost."""
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+_formulas_only = False
+
+
+@contextmanager
+def formulas_only() -> Iterator[None]:
+    """Compute with the formulas inside this context, as with ``VBDROP_NATIVE=0``; it holds for the whole process.
+
+    Example:
+        >>> with formulas_only():
+        ...     takes(torch.ones(2))
+        False
+    """
+    global _formulas_only
+    before, _formulas_only = _formulas_only, True
+    try:
+        yield
+    finally:
+        _formulas_only = before
+
+
+def kernels_apply() -> bool:
+    """Whether there are kernels, and nothing is active that has to see the operations of the formula."""
+    if torch.compiler.is_compiling() or transforms_are_on():
+        return False
+    return not _formulas_only and binding.available()
+
+
+def takes(*tensors: Tensor) -> bool:
+    """Whether a kernel is used for tensors of one shape.
+
+    Example:
+        >>> takes(torch.ones(2, 3).T)
+        False
+    """
+    return kernels_apply() and in_memory(*tensors)
+
+
+def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: Tensor | None) -> bool:
+    """Whether a kernel is used for gates: with a noise that is none yet, or one number for each sample and unit."""
+    if not (kernels_apply() and x.is_contiguous() and in_memory(x) and in_memory(mean, log_sigma2)):
+        return False
+    if noise is None:
+        return True
+    count = x.shape[: x.dim() + axis + 1].numel()
+    return noise.numel() == count and noise.is_contiguous() and in_memory(noise)
+
+
+def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor | None, noise_axis: int) -> bool:
+    """Whether a kernel with a product of its own is used: for matrices whose shapes fit together, without autocast.
+
+    Args:
+        rows: The features as a matrix, see `as_matrix`.
+        weight: The weights, [outputs, inputs].
+        bias: The bias, or None.
+        noise: The noise, or None.
+        noise_axis: The axis of ``weight`` over which the noise runs: 0 for the outputs, 1 for the inputs.
+    """
+    if not kernels_apply() or not binding.has_products() or autocast_is_on():
+        return False
+    if rows.dim() != 2 or weight.dim() != 2 or rows.numel() == 0 or weight.numel() == 0:
+        return False
+    if rows.shape[1] != weight.shape[1] or not in_memory(rows) or not in_memory(weight):
+        return False
+    if bias is not None and not (bias.shape == weight.shape[:1] and in_memory(bias)):
+        return False
+    return noise is None or (noise.shape == (rows.shape[0], weight.shape[noise_axis]) and in_memory(noise))
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """Features of any number of axes as a matrix: a row for each place that a linear layer is applied to.
+
+    Example:
+        >>> as_matrix(torch.ones(4, 2, 3)).shape
+        torch.Size([8, 3])
+    """
+    return x if x.dim() in (0, 2) or x.numel() == 0 else x.reshape(-1, x.shape[-1])
+
+
+def readable(grad: Tensor) -> Tensor:
+    """An incoming gradient as the kernels can read it."""
+    return grad.resolve_neg().contiguous()
+
+
+def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:
+    """Refuse a backward over tensors that are not as its forward saw them: the kernels would use the old sizes.
+
+    Autograd notices what is done to a tensor in place, but not that other memory was put behind it.
+
+    Args:
+        tensors: Tensors of one shape.
+        shape: Their shape; that of the last one by default, which the forward has made itself.
+
+    Raises:
+        RuntimeError: If one of them has another shape, dtype or order.
+    """
+    if not in_memory(*tensors) or (shape is not None and tensors[-1].shape != shape):
+        raise RuntimeError(
+            "a parameter or an input of a layer was replaced between forward and backward, as by compression or a "
+            f"cast: call backward first. Got {', '.join(f'{tuple(t.shape)} {t.dtype}' for t in tensors)}."
+        )

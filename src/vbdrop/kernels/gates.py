@@ -1,0 +1,141 @@
+"""The training forward of gates, and of a linear layer behind them: by kernels where they can be used."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vbdrop.functional import noisy_gates_reference
+from vbdrop.functional.gates import check_units
+from vbdrop.functional.masks import largest_alpha
+from vbdrop.kernels import binding
+from vbdrop.kernels.binding import Gates
+from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes_gates, takes_linear
+from vbdrop.kernels.once import once
+
+
+class NoisyGates(torch.autograd.Function):
+    """`noisy_gates_reference`; stores x, and one number for each sample and unit."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 -- torch's own context object
+        x: Tensor,
+        mean: Tensor,
+        log_sigma2: Tensor,
+        limit: float,
+        axis: int,
+        noise: Tensor | None,
+    ) -> Tensor:
+        """Multiply units by their gates; those are dead where ``sigma2 >= limit * mean**2``."""
+        space = x.shape[axis + 1 :].numel() if axis < -1 else 1
+        out, gates = binding.gate(x, mean, log_sigma2, limit, space, noise)
+        ctx.save_for_backward(x, mean, *gates)
+        return out
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """All gradients that are wanted."""
+        x, mean, *saved = ctx.saved_tensors
+        gates, grad = Gates(*saved), readable(grad)
+        check_unreplaced(mean, gates.gate)
+        check_unreplaced(x, grad)
+        gradients = binding.gate_gradients(grad, x, mean, gates, need_x=ctx.needs_input_grad[0])
+        return *gradients, None, None, None
+
+
+class GatedLinear(torch.autograd.Function):
+    """Gates and then a matrix product; `gated_linear.c` multiplies the gated inputs where it makes them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 -- torch's own context object
+        x: Tensor,
+        mean: Tensor,
+        log_sigma2: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        limit: float,
+        noise: Tensor | None,
+    ) -> Tensor:
+        """Gate the inputs with noise and multiply; gates are dead where ``sigma2 >= limit * mean**2``."""
+        out, gates = binding.gated_linear(x, mean, log_sigma2, weight, bias, limit, noise)
+        ctx.save_for_backward(x, mean, weight, *gates)
+        ctx.shape = out.shape[1], x.shape[1]
+        ctx.samples = x.shape[0]
+        return out
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """All gradients that are wanted."""
+        x, mean, weight, *saved = ctx.saved_tensors
+        gates = Gates(*saved)
+        check_unreplaced(mean, gates.gate)
+        check_unreplaced(x, shape=(ctx.samples, ctx.shape[1]))
+        check_unreplaced(weight, shape=ctx.shape)
+        need_x, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[4]
+        gradients = binding.gated_linear_gradients(
+            readable(grad), x, mean, gates, weight, need_x=need_x, need_bias=need_bias
+        )
+        return *gradients, None, None
+
+
+def noisy_gates(
+    x: Tensor,
+    mean: Tensor,
+    log_sigma2: Tensor,
+    axis: int,
+    threshold: float | None = None,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """`vbdrop.functional.noisy_gates_reference`, by a kernel where it can be used.
+
+    Example:
+        >>> noisy_gates(torch.ones(1, 2), torch.tensor([2.0, 0.5]), torch.zeros(2), -1, noise=torch.ones(1, 2))
+        tensor([[3.0000, 1.5000]])
+    """
+    if not takes_gates(x, mean, log_sigma2, axis, noise):
+        return noisy_gates_reference(x, mean, log_sigma2, axis, threshold, noise)
+    check_units(x, mean, axis)
+    gated: Tensor = NoisyGates.apply(x, mean, log_sigma2, _limit(threshold), axis, noise)  # type: ignore[no-untyped-call]
+    return gated
+
+
+def gated_linear(
+    x: Tensor,
+    mean: Tensor,
+    log_sigma2: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    threshold: float | None = None,
+    noise: Tensor | None = None,
+) -> Tensor | None:
+    """The output of a linear layer whose inputs go through gates, in one call.
+
+    Args:
+        x: The features, of any number of axes, the last one of inputs.
+        mean: The gates' means, one per input.
+        log_sigma2: Their log variances.
+        weight: The layer's weights, [outputs, inputs].
+        bias: The layer's bias, or None.
+        threshold: The ``log_alpha`` at or above which a gate's mean counts as zero (its variance stays); None for
+            never.
+        noise: Standard normal numbers of the shape of ``x``; drawn here if None.
+
+    Returns:
+        The output, or None where the kernel cannot take these tensors: call `noisy_gates`, and then the layer.
+    """
+    rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
+    if not takes_linear(rows, weight, bias, noises, noise_axis=1):
+        return None
+    if not in_memory(mean, log_sigma2) or mean.shape != weight.shape[1:]:
+        return None
+    out: Tensor = GatedLinear.apply(rows, mean, log_sigma2, weight, bias, _limit(threshold), noises)  # type: ignore[no-untyped-call]
+    return out if rows is x else out.view(*x.shape[:-1], -1)
+
+
+def _limit(threshold: float | None) -> float:
+    """The alpha at or above which a gate is dead."""
+    return float("inf") if threshold is None else largest_alpha(threshold)

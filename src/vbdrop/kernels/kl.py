@@ -1,0 +1,125 @@
+"""The KL of many tensors of weights as one step of autograd: value and gradient in one pass over each tensor."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vbdrop._torch_compat import transforms_are_on
+from vbdrop.functional import kl_and_gradients_reference, kl_sum_reference
+from vbdrop.kernels import binding
+from vbdrop.kernels.choice import takes
+from vbdrop.priors import Hierarchical, LogUniform, Prior
+
+_COMPILED = {Hierarchical: ("vbdrop_kl", 0.5), LogUniform: ("vbdrop_log_uniform_kl", 1.0)}
+"""Prior -> the C function of its sum, and the factor that takes what it returns to the KL."""
+
+
+class KLTerm(NamedTuple):
+    """What the KL of one tensor depends on beside its means and log variances.
+
+    Attributes:
+        prior: The prior of each weight.
+        factor: What the KL of each weight is multiplied with: one number, or a tensor that broadcasts against them.
+    """
+
+    prior: Prior
+    factor: float | Tensor = 1.0
+
+
+def _value_and_gradients(
+    term: KLTerm, theta: Tensor, log_sigma2: Tensor, scale: float, needed: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The KL of one tensor of weights, and ``scale`` times its gradients if they are needed."""
+    compiled = _COMPILED.get(type(term.prior))
+    if compiled is not None and not isinstance(term.factor, Tensor) and takes(theta, log_sigma2):
+        name, share = compiled
+        slope = scale * term.factor
+        total, by_theta, by_log_sigma2 = binding.kl(name, theta, log_sigma2, slope, need_gradients=needed)
+        value = share * term.factor * total
+        return torch.scalar_tensor(value, dtype=theta.dtype, device="cpu"), by_theta, by_log_sigma2
+    if not needed:
+        return kl_sum_reference(theta, log_sigma2, *term), None, None
+    return kl_and_gradients_reference(theta, log_sigma2, *term, scale)
+
+
+def _sum(values: Sequence[Tensor]) -> Tensor:
+    """The sum, on the first one's device."""
+    total = values[0]
+    for value in values[1:]:
+        total = total + (value if value.device == total.device else value.to(total.device))
+    return total
+
+
+def _pairs(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(tensors[::2], tensors[1::2], strict=True)
+
+
+class _KLTotal(torch.autograd.Function):
+    """``scale`` times the KL with its gradient, and the KL itself as a value; the gradients come with the forward."""
+
+    @staticmethod
+    def forward(ctx: Any, terms: Sequence[KLTerm], scale: float, *tensors: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        values, gradients = [], []
+        needs = iter(ctx.needs_input_grad[2:])
+        for term, pair in zip(terms, _pairs(tensors), strict=True):
+            needed = [next(needs), next(needs)]
+            value, *found = _value_and_gradients(term, *pair, scale, any(needed))
+            values.append(value)
+            gradients += [gradient if need else None for gradient, need in zip(found, needed, strict=True)]
+        total = _sum(values)
+        ctx.terms, ctx.scale, ctx.count = terms, scale, len(tensors)
+        ctx.save_for_backward(*tensors, *gradients)
+        ctx.mark_non_differentiable(total)
+        return total * scale, total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        tensors, gradients = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        if torch.is_grad_enabled():  # create_graph=True: a second derivative needs the plain formula
+            total = _formula(ctx.terms, tensors) * ctx.scale
+            wanted = [tensor for tensor in tensors if tensor.requires_grad]
+            found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True))
+            return None, None, *(next(found) if tensor.requires_grad else None for tensor in tensors)
+        if grad.is_cpu and grad.item() == 1.0:  # as it is for a loss that the KL is added to
+            return None, None, *gradients
+        return None, None, *(g if g is None else g * grad.to(g.device, g.dtype) for g in gradients)
+
+
+def _formula(terms: Sequence[KLTerm], tensors: Sequence[Tensor]) -> Tensor:
+    pairs = zip(terms, _pairs(tensors), strict=True)
+    return _sum([kl_sum_reference(*pair, *term) for term, pair in pairs])
+
+
+def kl_total(terms: Sequence[KLTerm], tensors: Sequence[Tensor], scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    """The KL divergence of several tensors of weights from their priors.
+
+    Args:
+        terms: Prior and factor of each tensor.
+        tensors: The means and the log variances of each, one after the other.
+        scale: What the result is multiplied with.
+
+    Returns:
+        ``scale`` times the sum over all weights, with its gradient; and the sum itself, detached.
+
+    Example:
+        >>> scaled, total = kl_total([KLTerm(Hierarchical())], [torch.ones(2), torch.zeros(2)], scale=0.5)
+        >>> float(scaled), float(total)  # half of, and twice half of log 2
+        (0.346..., 0.693...)
+    """
+    if torch.compiler.is_compiling() or transforms_are_on():
+        total = _formula(terms, tensors)
+        return total * scale, total.detach()
+    scaled, total = _KLTotal.apply(terms, float(scale), *tensors)  # type: ignore[no-untyped-call]
+    return scaled, total
+
+
+def kl_sum(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: float | Tensor = 1.0) -> Tensor:
+    """The KL divergence of all these weights from their prior: `vbdrop.functional.kl_sum_reference`, in one pass.
+
+    Example:
+        >>> float(kl_sum(torch.ones(2), torch.zeros(2), Hierarchical()))  # twice half of log 2
+        0.693...
+    """
+    return kl_total([KLTerm(prior, factor)], [theta, log_sigma2])[0]

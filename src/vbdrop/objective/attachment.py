@@ -1,0 +1,111 @@
+"""The KL as a gradient that is added right before an optimizer's step, for trainers whose loss one cannot change."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import LBFGS, Optimizer
+
+from vbdrop.layers.noisy import NoisyTensor, kl_of
+from vbdrop.objective.divergence import entries_of
+
+
+class Handle:
+    """What `ELBO.attach` returns.
+
+    Args:
+        remove: Undoes the attachment; called once.
+    """
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove: Callable[[], None] | None = remove
+
+    def remove(self) -> None:
+        """Detach the KL from the optimizer. Further calls change nothing."""
+        remove, self._remove = self._remove, None
+        if remove is not None:
+            remove()
+
+
+def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
+    """The optimizer itself, if the KL of the model can be added before its steps.
+
+    Raises:
+        TypeError: If it is no optimizer, or one that evaluates the loss several times in a step.
+        ValueError: If it trains no noisy tensor of the model.
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"`optimizer` must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
+    if isinstance(optimizer, LBFGS):
+        raise TypeError(
+            "`optimizer` must not be LBFGS: its line search compares losses, which would lack the KL. "
+            "Put the KL into the loss with elbo(nll)."
+        )
+    if not any(True for _ in _owned(model, optimizer)):
+        raise ValueError(
+            "`optimizer` has no trainable parameter of a converted layer, so there is nothing to add the KL to. "
+            "Build it from vbdrop.param_groups(model)."
+        )
+    return optimizer
+
+
+def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor, list[Tensor]]]:
+    """The noisy tensors of the model, with the parameters of each that this optimizer trains; none without one."""
+    own = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    for entry in entries_of(model):
+        if found := [p for p in (entry.mean, entry.rate) if id(p) in own]:
+            yield entry, found
+
+
+@torch.no_grad()
+def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> None:
+    """Add ``scale`` times the gradient of the KL to the ``.grad`` of the parameters that the optimizer trains.
+
+    Where a `torch.amp.GradScaler` leaves the unscaling to the optimizer, the gradients there are still scaled by
+    ``optimizer.grad_scale``, and so is what is added.
+    """
+    grad_scale = getattr(optimizer, "grad_scale", None)
+    if grad_scale is not None:
+        scale *= float(grad_scale)
+    pairs = list(_owned(model, optimizer))
+    parameters = list({id(p): p for _, found in pairs for p in found}.values())
+    if not parameters or scale == 0:
+        return
+    with torch.enable_grad():
+        scaled, _ = kl_of([entry for entry, _ in pairs], scale)
+    for parameter, gradient in zip(parameters, torch.autograd.grad(scaled, parameters, allow_unused=True), strict=True):
+        if gradient is None:
+            continue
+        if parameter.grad is None:
+            parameter.grad = gradient
+        else:
+            parameter.grad.add_(gradient)
+
+
+def hook_before_step(optimizer: Optimizer, start: Callable[[], None], add: Callable[[], None]) -> Callable[[], None]:
+    """Call ``start`` before every step, and then ``add`` once its gradients are there.
+
+    That is before the step, or after its closure has been evaluated: a closure starts by setting gradients to zero.
+
+    Returns:
+        Removes the hook.
+    """
+
+    def before_step(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        start()
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            add()
+            return None
+
+        def closure_and_kl() -> Any:  # noqa: ANN401 -- whatever the closure returns
+            loss = closure()
+            add()
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": closure_and_kl}
+        return (args[0], closure_and_kl, *args[2:]), kwargs
+
+    return optimizer.register_step_pre_hook(before_step).remove
