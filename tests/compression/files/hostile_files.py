@@ -8,6 +8,7 @@ import copy
 import json
 import random
 import resource
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -347,8 +348,12 @@ def written(rng: random.Random, base: Base, path: Path) -> str:
     with suppress(AttributeError, IndexError, KeyError, TypeError):  # a second change may meet what the first left
         change(rng, header, tensors)
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # deeper data can be written than read
     header["sum"] = checksum(header, tensors)
-    path.write_bytes(to_safetensors(tensors, {"vbdrop": json.dumps(header, separators=(",", ":"))}))
+    text = json.dumps(header, separators=(",", ":"))
+    sys.setrecursionlimit(usual)
+    path.write_bytes(to_safetensors(tensors, {"vbdrop": text}))
     return change.__name__
 
 
@@ -401,6 +406,7 @@ def main(folder: Path, count: int, seed: int) -> dict[str, Any]:
         allowed = ALLOWED + 10 * size + base.model_bytes
         outcomes[f"{change}: {outcome}"] += 1
         if outcome in ("escaped", "exhausted") or growth > allowed:
+            shutil.copy(path, folder / f"wrong-{number}.safetensors")
             wrong.append(
                 {"number": number, "change": change, "outcome": outcome, "said": said, "growth": growth, "file": size}
             )

@@ -85,10 +85,13 @@ def test_every_length_but_the_whole_is_seen(path):
         ({"version": 1}, "'class' must be a str"),
         ([], "must have a version"),
         ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 10_000, "is no JSON"),
         ("1" * 5_000, "is no JSON"),
+        ("[" * 300 + "]" * 300, "nested at most 64 deep"),
+        ("[" * 100_000, "would take about 20,0"),
+        ("[" + "{}," * 100_000 + "{}]", "would take about 26,0"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_a_wrong_header_is_named(path, header, message):
     with pytest.raises(FileFormatError, match=message):

@@ -271,9 +271,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"hidden": [10**9, 10**9]}, "it would take 4,000,003,1"),
-        ({"hidden": [20_000, 20_000]}, "it would take 1,6"),
-        ({"hidden": [10**12]}, "it would take"),
+        ({"hidden": [1] * 1001}, "it would have 1,001 layers"),
         ({"hidden": "ab"}, "number of units"),
         ({"hidden": [0]}, "number of units"),
         ({"units": 3}, "unexpected keyword"),
@@ -284,6 +282,57 @@ def test_wild_sizes_are_refused_before_anything_is_built(path, perceptron, argum
     perceptron[1](path, arguments=arguments)
     with pytest.raises(FileFormatError, match=f"a MLP cannot be built with .*{reason}"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "needed"), [([10**9, 10**9], "4,000,003,1"), ([3000, 3000], "45,"), ([10**12], "3,180,000,000,000,040")]
+)
+def test_a_file_that_would_need_more_memory_than_its_size_can_mean_is_refused(path, hidden, needed):
+    save(path, build("mlp", units=10), arguments={"hidden": hidden})
+    with pytest.raises(
+        FileFormatError, match=rf"the model would take {needed}.* bytes of memory; 12,.*give a fresh model"
+    ):
+        load(path)
+
+
+def test_a_very_sparse_network_loads_without_a_model(path):
+    model = masked(build("lenet-300-100"), share=0.01)
+    size = save(path, model, arguments=model.arguments, dtype="float16")
+    assert size < 15_000
+    loaded = load(path)
+    torch.testing.assert_close(
+        outputs(loaded, torch.ones(1, 784)), outputs(model, torch.ones(1, 784)), rtol=0.01, atol=0.01
+    )
+
+
+def test_a_recurrent_layer_keeps_its_weights_as_they_are(path):
+    """Its kernel reads past the end of a weight that a file has cut."""
+    save(path, nn.Sequential(nn.LSTM(4, 3)))
+
+    def cut(header, tensors):
+        header["plan"] = {"cut": {"0.weight_hh_l0": [[12, 3], {"0": 0}]}}
+        header["lists"], tensors["vbdrop:lists"] = [[1, 2]], torch.tensor([0, 128], dtype=torch.uint8)
+        tensors["0.weight_hh_l0"] = tensors["0.weight_hh_l0"][:1].clone()
+
+    assert isinstance(load(path, nn.Sequential(nn.LSTM(4, 3)))[0], nn.LSTM)
+    edited(path, cut)
+    with pytest.raises(FileFormatError, match=r"'weight_hh_l0' of the module '0' must be \[12, 3\]; got \[1, 3\]"):
+        load(path, nn.Sequential(nn.LSTM(4, 3)))
+
+
+def test_a_recurrent_layer_is_rebuilt(path):
+    model = nn.LSTM(4, 3, num_layers=2, batch_first=True)
+    save(path, model)
+    loaded = load(path, nn.LSTM(4, 3, num_layers=2, batch_first=True))
+    x = torch.rand(2, 5, 4)
+    assert torch.equal(loaded(x)[0], model(x)[0])
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "1 GB"])
+def test_the_memory_of_a_call_must_be_a_number_of_bytes(path, perceptron, value):
+    perceptron[1](path)
+    with pytest.raises(ValueError, match="`max_call_bytes` must be a number of bytes"):
+        load(path, max_call_bytes=value)
 
 
 def edited(path: Path, change) -> None:
@@ -352,104 +401,6 @@ def test_no_code_of_a_file_is_run(path, tmp_path):
     with pytest.raises(FileFormatError, match="has no such module"):
         load(path, model=nn.Sequential(nn.Linear(4, 2)))(torch.zeros(1, 4))
     assert not mark.exists()
-
-
-FUZZ = """
-import json, random, resource, sys
-import torch
-from safetensors.torch import load as from_safetensors, save as to_safetensors
-from vbdrop.compression.files.container import checksum
-from vbdrop.compression.files.format import FileFormatError
-from vbdrop.compression.files.model_file import load
-from pathlib import Path
-
-path = Path(sys.argv[1])
-original = path.read_bytes()
-length = int.from_bytes(original[:8], "little")
-text = json.loads(original[8:8 + length])["__metadata__"]["vbdrop"]
-rng = random.Random(0)
-WILD = [0, -1, 1, 7, 2**31, 2**63, 10**12, 1.5, None, True, "x", "aten.relu.default", [], {}, [[]], "#"]
-
-def leaves(value, path=()):
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield value, key
-        if isinstance(part, dict | list):
-            yield from leaves(part)
-
-def flipped():
-    content = bytearray(original)
-    for _ in range(rng.randint(1, 8)):
-        content[rng.randrange(len(content))] = rng.randrange(256)
-    return bytes(content)
-
-def cut():
-    return original[:rng.randrange(len(original))] + bytes(rng.randrange(3))
-
-def digits():
-    head = bytearray(original[8:8 + length])
-    places = [i for i, byte in enumerate(head) if chr(byte).isdigit()]
-    for _ in range(rng.randint(1, 3)):
-        head[rng.choice(places)] = ord(rng.choice("0123456789"))
-    return original[:8] + bytes(head) + original[8 + length:]
-
-def edited():
-    header, tensors = json.loads(text), from_safetensors(original)
-    del header["sum"]
-    if rng.random() < 0.7:
-        for _ in range(rng.randint(1, 2)):
-            holder, key = rng.choice(list(leaves(header)))
-            if rng.random() < 0.2:
-                holder.pop(key)
-            elif isinstance(holder[key], int) and rng.random() < 0.5:
-                holder[key] += rng.choice([-1, 1, 2])
-            else:
-                holder[key] = rng.choice(WILD)
-    else:
-        first, second = rng.sample(sorted(tensors), 2)
-        kind = rng.randrange(4)
-        if kind == 0:
-            tensors[first], tensors[second] = tensors[second], tensors[first]
-        elif kind == 1:
-            tensors[first] = tensors[first][:-1].clone()
-        elif kind == 2:
-            tensors[first] = tensors[first].to(rng.choice([torch.uint8, torch.float16, torch.int64, torch.float64]))
-        else:
-            data = tensors[first].reshape(-1).view(torch.uint8)
-            data[rng.randrange(len(data))] = rng.randrange(256)
-    header["sum"] = checksum(header, tensors)
-    return to_safetensors(tensors, {"vbdrop": json.dumps(header)})
-
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-refused = loaded = 0
-for number in range(int(sys.argv[2])):
-    path.write_bytes(rng.choice([flipped, cut, digits, edited, edited])())
-    try:
-        model = load(path)
-    except FileFormatError:
-        refused += 1
-        continue
-    loaded += 1
-    assert all(torch.is_tensor(value) for value in model.state_dict().values())
-    try:
-        model(torch.zeros(2, 784))
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError):
-        pass  # a forward that cannot be: an ordinary error, too
-grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-print(refused, loaded, grown)
-"""
-
-
-def test_a_thousand_damaged_files_are_refused_or_load_within_bounded_memory(path, perceptron):
-    perceptron[1](path)
-    done = subprocess.run(
-        [sys.executable, "-c", FUZZ, str(path), "1000"], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    refused, loaded, grown = (float(word) for word in done.stdout.split())
-    assert refused + loaded == 1000
-    assert refused > 700
-    assert loaded > 0
-    assert grown < 1000  # megabytes
 
 
 def test_lists_of_indices_cost_about_a_bit_each(path, perceptron):

@@ -1,11 +1,14 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from vbdrop.compression.files.format import FileFormatError
+from vbdrop.compression.files.limits import Limits
 from vbdrop.compression.files.plan_codec import lengthen, shorten
 from vbdrop.compression.planning.plan import ForwardProgram, Merge, Plan
+from vbdrop.compression.rewriting.program import decoded_tensor
 
 NODES = [
     {"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}},
@@ -43,7 +46,11 @@ def test_what_cuts_a_model_comes_back_and_what_was_folded_does_not():
     assert plan.keep == PLAN.keep
     assert plan.shapes == PLAN.shapes
     assert plan.attributes == PLAN.attributes
-    assert plan.program == PLAN.program
+    assert plan.program.nodes == NODES
+    assert plan.program.removed == ["gone"]
+    assert plan.program.buffers.keys() == BUFFERS.keys()
+    for name, entry in plan.program.buffers.items():
+        assert torch.equal(decoded_tensor(entry), decoded_tensor(BUFFERS[name]))
     assert plan.channels_last
     assert plan.add == {"fc.bias": [0.0] * 3}  # a new bias; its values are those of the tensor
     assert plan.merge == {}
@@ -105,6 +112,7 @@ def changed(*path_and_value) -> dict:
         without("nodes"),
         changed("buffers", "inputs", 2, 17),
         changed("buffers", "inputs", []),
+        changed("buffers", "inputs", ["int64", [3], 0, 0]),
         changed("buffers", {"missing": ["int64", [1]]}),
         changed("removed", [1]),
     ],
@@ -118,3 +126,22 @@ def test_what_is_no_plan_is_an_error(data):
 def test_a_new_bias_is_as_long_as_its_tensor_whatever_the_file_says():
     data, lists = shorten(PLAN)
     assert lengthen(data, lists, {**TENSORS, "fc.bias": torch.ones(5)}).add == {"fc.bias": [0.0] * 5}
+
+
+def test_a_list_counts_as_often_as_it_is_named():
+    positions = np.arange(50_000)
+    data = {"cut": {f"t{i}": [[50_000], {"0": 0}] for i in range(4)}}
+    with pytest.raises(FileFormatError, match="names 200,000 indices; 160,000 are possible in a file of 0 bytes"):
+        lengthen(data, [positions], {})
+    assert len(lengthen(data, [positions], {}, Limits(file=10**7)).keep) == 4
+    data = {"nodes": [], "buffers": {f"b{i}": ["int64", [50_000], 0] for i in range(4)}}
+    with pytest.raises(FileFormatError, match="names 200,000 indices"):
+        lengthen(data, [positions], {})
+    with pytest.raises(FileFormatError, match="names 200,000 indices"):
+        lengthen({"new": ["bias"]}, [], {"bias": torch.zeros(200_000)})
+
+
+def test_a_program_that_is_too_long_for_its_file_is_refused():
+    nodes = [[f"n{i}", "placeholder", f"n{i}"] for i in range(1501)]
+    with pytest.raises(FileFormatError, match="has 1,501 nodes; 1,500 are possible"):
+        lengthen({"nodes": nodes}, [], {})

@@ -118,3 +118,27 @@ def test_buffers_that_are_none_are_refused(buffers, message):
     graph, root = example()
     with pytest.raises(ProgramError, match=message):
         build(encode(graph), root, buffers)
+
+
+def test_an_operation_outside_of_the_table_does_not_become_a_program():
+    graph = fx.Graph()
+    graph.output(graph.call_function(aten.bernoulli.default, (graph.placeholder("x"),)))
+    with pytest.raises(ProgramError, match=r"aten.bernoulli.default is not one that a program can call"):
+        encode(graph)
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "dict"])
+def test_structures_are_nested_sixteen_deep_at_most(kind):
+    def nest(value, depth):
+        for _ in range(depth):
+            value = {"list": [value], "tuple": {"tuple": [value]}, "dict": {"dict": {"a": value}}}[kind]
+        return value
+
+    nodes, root = changed(9, args=[nest({"node": "x"}, 16)])
+    build(nodes, root, BUFFERS)
+    nodes, root = changed(9, args=[nest({"node": "x"}, 17)])
+    with pytest.raises(ProgramError, match="nested more than 16 deep"):
+        build(nodes, root, BUFFERS)
+    nodes, root = changed(9, args=[nest({"node": "x"}, 300)])
+    with pytest.raises(ProgramError, match="nested more than 16 deep"):
+        build(nodes, root, BUFFERS)

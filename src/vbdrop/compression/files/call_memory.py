@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
@@ -32,7 +32,7 @@ class CallMemory:
 
     Example:
         >>> model = torch.fx.symbolic_trace(nn.Linear(4, 2))
-        >>> _ = model.register_forward_pre_hook(CallMemory(free=1000), with_kwargs=True)
+        >>> CallMemory(free=1000).attach(model)
         >>> model(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
@@ -40,6 +40,14 @@ class CallMemory:
     def __init__(self, free: int) -> None:
         self.free = free
         self.known: set[tuple[Any, ...]] = set()
+
+    def attach(self, module: fx.GraphModule) -> None:
+        """Check every call of a module and of its copies; torch does not keep hooks when it pickles a graph."""
+        self._attach_to_one(module)
+        module._register_deepcopy_hook(self._attach_to_one)
+
+    def _attach_to_one(self, module: fx.GraphModule) -> None:
+        module.register_forward_pre_hook(self, with_kwargs=True)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Check a call.

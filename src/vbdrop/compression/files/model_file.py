@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors.torch import save as to_safetensors
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from vbdrop.compression.files.attribute_checks import check_names, check_numbers
 from vbdrop.compression.files.call_memory import CallMemory
@@ -134,14 +134,13 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
     fresh, devices = (None, {}) if model is None else outline(model)
     limits = Limits(Path(path).stat().st_size, _bytes(model.state_dict()) if model is not None else 0)
     try:
-        small, has_program = _loaded(header, tensors, fresh, devices, limits)
+        small = _loaded(header, tensors, fresh, devices, limits)
     except FileFormatError:
         raise
     except Exception as error:  # a file may hold anything, and whatever that leads to, it is the file's fault
         raise FileFormatError(f"the file cannot be read: {type(error).__name__}: {error}") from error
-    if has_program:
-        allowed = limits.call if max_call_bytes is None else max_call_bytes
-        small.register_forward_pre_hook(CallMemory(allowed), with_kwargs=True)
+    if isinstance(small, fx.GraphModule):
+        CallMemory(limits.call if max_call_bytes is None else max_call_bytes).attach(small)
     return small.eval()
 
 
@@ -151,8 +150,8 @@ def _loaded(
     fresh: nn.Module | None,
     devices: dict[str, torch.device],
     limits: Limits,
-) -> tuple[nn.Module, bool]:
-    """The small model, and whether it has a forward of its own.
+) -> nn.Module:
+    """The small model.
 
     The plan is applied to an outline, a model whose tensors have shapes and no values, so that no memory is taken
     before all sizes are known and found to be within the limits.
@@ -174,7 +173,7 @@ def _loaded(
     wanted = {name: value for name, value in small.state_dict().items() if name not in held}
     limits.check_dense(_bytes(wanted))
     state = from_stored({name: value for name, value in tensors.items() if name != LISTS}, header["tied"], wanted)
-    return filled(small, state, devices), plan.program is not None
+    return filled(small, state, devices)
 
 
 def _bytes(state: Mapping[str, Any]) -> int:
