@@ -62,7 +62,15 @@ def _note(value: float, claim: str, mean: float, sd: float) -> None:
     if path := os.environ.get(OUTCOMES_VARIABLE):
         test = re.sub(r" \(.*\)$", "", os.environ.get("PYTEST_CURRENT_TEST", ""))
         at = sys._getframe(2).f_lineno
-        line = {"test": test, "line": at, "claim": claim, "value": float(value), "mean": mean, "sd": sd}
+        line = {
+            "test": test,
+            "line": at,
+            "seed": chosen_seed(),
+            "claim": claim,
+            "value": float(value),
+            "mean": mean,
+            "sd": sd,
+        }
         with Path(path).open("a") as file:
             file.write(json.dumps(line) + "\n")
 

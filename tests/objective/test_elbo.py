@@ -482,7 +482,7 @@ def test_a_users_loop_trains_real_digits_and_gets_sparse():
         right = (model.eval()(test).argmax(1) == data.test_labels).float().mean().item()
         plain = vbdrop.deterministic_(model)
         kept = (plain(test).argmax(1) == data.test_labels).float().mean().item()
-    above(0.9, right, mean=1e9, sd=0.0)
+    above(0.85, right, mean=1e9, sd=0.0)
     assert kept == right
     above(0.8, dead[-1], mean=1e9, sd=0.0)
     assert dead == sorted(dead)
