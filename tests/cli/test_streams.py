@@ -17,6 +17,7 @@ COMMANDS = {  # each in a small way; RUN is a run that has ended
     "compress": "compress RUN",
     "report": "report RUN --output HERE/page.html",
     "table": "table 4 --records HERE/none",
+    "queue": "queue --cost --quick --table 3 --records HERE/none",
     "ablation": "ablation --records HERE/none",
     "rerun": "rerun RUN --records HERE/again",
     "methods": "methods",
