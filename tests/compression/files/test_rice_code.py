@@ -2,13 +2,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vbdrop.compression.files.format import FileFormatError
-from vbdrop.compression.files.rice_code import decode_positions, encode_positions
+from vbdrop.compression.files.rice_code import decode_positions, encode_positions, position_blocks
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 @given(st.sets(st.integers(0, 2**30), max_size=60), st.integers(0, 9))
 def test_positions_come_back(positions, shift):
     wanted = np.array(sorted(position >> 3 * shift for position in positions), dtype=np.int64)
@@ -72,3 +73,19 @@ def test_any_bytes_give_valid_positions_or_an_error(data, count, size):
     assert len(found) == count
     assert all(np.diff(found) > 0)
     assert count == 0 or (found[0] >= 0 and found[-1] < size)
+
+
+@pytest.mark.parametrize("density", [0.001, 0.03, 0.9])
+def test_many_positions_are_read_block_by_block(density):
+    positions = np.flatnonzero(np.random.default_rng(0).random(400_000) < density)
+    positions = positions[positions % 100_000 < 40_000]  # and long gaps, blocks without any
+    code = encode_positions(positions)
+    wanted = positions
+    blocks = list(position_blocks(code, len(wanted), 400_000))
+    assert np.concatenate(blocks).tolist() == wanted.tolist()
+    assert max(map(len, blocks)) <= 8 * 2048
+    with pytest.raises(FileFormatError, match="must be below"):
+        list(position_blocks(code, len(wanted), int(wanted[-1])))
+    for count in (len(wanted) - 1, len(wanted) + 1):
+        with pytest.raises(FileFormatError):
+            list(position_blocks(code, count, 400_000))
