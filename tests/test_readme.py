@@ -30,7 +30,7 @@ def test_the_loop_of_the_readme_ends_sparse_and_as_accurate_as_the_plain_network
     monkeypatch.chdir(tmp_path)
     page = run(PROJECT / "README.md", tmp_path)
     rates = vbdrop.rates(page["model"]).values()
-    above(0.8, sum(rate.dead for rate in rates) / sum(rate.count for rate in rates), mean=1e9, sd=0.0)
+    above(0.8, sum(rate.dead for rate in rates) / sum(rate.count for rate in rates), mean=0.956, sd=0.0012)
 
     data = page["data"]
     plain = vbdrop.models.build("lenet-300-100")
@@ -42,7 +42,7 @@ def test_the_loop_of_the_readme_ends_sparse_and_as_accurate_as_the_plain_network
             optimizer.step()
     with torch.no_grad():
         plain_accuracy = (plain(data.test_images).argmax(1) == data.test_labels).float().mean().item()
-    above(-0.045, page["accuracy"] - plain_accuracy, mean=1e9, sd=0.0)
+    above(-0.045, page["accuracy"] - plain_accuracy, mean=-0.001, sd=0.0085)
 
 
 @pytest.mark.trained

@@ -1,7 +1,8 @@
 """Outcomes of training: the seed of a run, and margins that are derived from the spread over seeds.
 
 A test that trains and asserts on the outcome has the marker ``trained`` and states the mean and the standard deviation
-of that outcome over ten seeds. ``make test SEED=7 ARGS="-m trained"`` runs these tests at another seed. With
+of that outcome over seeds. ``make test SEED=7 ARGS="-m trained"`` runs these tests at another seed, and
+``VBDROP_TEST_THREADS=2`` with two threads. With
 ``VBDROP_TEST_OUTCOMES=file`` every outcome is appended to that file, one line of JSON each, and
 ``python -m tests.trained file`` shows their spread.
 """

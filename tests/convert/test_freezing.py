@@ -264,4 +264,4 @@ def test_gates_that_die_under_the_kl_stay_dead_without_it(freeze):
     if freeze:
         assert dead[-1] >= dead[5]
     else:
-        above(10, dead[5] - dead[-1], mean=1e9, sd=0.0)
+        above(10, dead[5] - dead[-1], mean=254.0, sd=12.0)

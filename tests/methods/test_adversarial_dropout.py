@@ -90,7 +90,7 @@ def test_lambda_rises_over_its_share_of_the_run():
 @pytest.mark.parametrize("mode", ["sadd", "vadd"])
 def test_it_learns(task, mode):
     method = AdversarialDropout(mode=mode, rate=0.2, input_rate=0.1)
-    below(25, task.error(method.finish(task.fit(method, epochs=8))), mean=0.0, sd=0.0)
+    below(25, task.error(method.finish(task.fit(method, epochs=8))), mean=11.5, sd=0.95)
 
 
 def test_the_adversarial_term_reaches_the_layers_before_the_last(task, a_step):

@@ -21,7 +21,7 @@ def test_what_enters_is_dropped_at_its_rate_and_keeps_its_mean():
 @pytest.mark.trained
 def test_it_learns(task):
     method = BernoulliDropout(rate=0.2, input_rate=0.1)
-    below(20, task.error(method.finish(task.fit(method, epochs=10))), mean=0.0, sd=0.0)
+    below(20, task.error(method.finish(task.fit(method, epochs=10))), mean=10.2, sd=0.54)
 
 
 def test_a_rate_of_one_is_refused():

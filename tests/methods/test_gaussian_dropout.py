@@ -24,4 +24,4 @@ def test_the_rates_do_not_move_and_it_learns(task):
     method = GaussianDropout(rate=0.3)
     model = task.fit(method, epochs=10)
     assert [round(row.p, 4) for row in vbdrop.rates(model).values()] == [0.2, 0.3, 0.3]
-    below(20, task.error(method.finish(model)), mean=0.0, sd=0.0)
+    below(20, task.error(method.finish(model)), mean=9.67, sd=1.2)
