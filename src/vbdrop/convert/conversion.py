@@ -66,9 +66,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     return report
 
 
-def _convert_one(
-    model: nn.Module, mode: Mode, survey: Survey, unused: Mapping[str, str], report: Conversion
-) -> None:
+def _convert_one(model: nn.Module, mode: Mode, survey: Survey, unused: Mapping[str, str], report: Conversion) -> None:
     """Convert what this mode can take, and write down what it cannot."""
     kind = type(mode).__name__
     converted, left = [], {}

@@ -21,10 +21,11 @@ def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa
 
     Example:
         >>> import torch
-        >>> model = nn.ModuleDict({"used": nn.Linear(2, 2), "unused": nn.Linear(2, 2)})
-        >>> model.forward = lambda x: model["used"](x)
-        >>> why_unused(model, torch.zeros(1, 2))
-        {'unused': 'its forward is not called for the example inputs'}
+        >>> class FirstOnly(nn.Sequential):
+        ...     def forward(self, x):
+        ...         return self[0](x)
+        >>> why_unused(FirstOnly(nn.Linear(2, 2), nn.Linear(2, 2)), torch.zeros(1, 2))
+        {'1': 'its forward is not called for the example inputs'}
     """
     args, kwargs = as_arguments(example_inputs)
     model = copied(model).eval()

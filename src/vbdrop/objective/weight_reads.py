@@ -157,9 +157,9 @@ class WeightWatch:
 def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
     """The converted layers in training mode whose parameters are plain ones, not shards of a process group."""
     for name, module in model.named_modules():
-        if isinstance(module, NoisyLayer) and module.training and type(module.weight) is nn.Parameter:
-            if any(rate.requires_grad for rate in _rates(module)):
-                yield name, module
+        is_watched = isinstance(module, NoisyLayer) and module.training and type(module.weight) is nn.Parameter
+        if is_watched and any(rate.requires_grad for rate in _rates(module)):
+            yield name, module
 
 
 def _rates(layer: NoisyLayer) -> list[nn.Parameter]:
