@@ -28,14 +28,16 @@ class RandomNet(nn.Module):
     The steps are drawn at construction; the forward only follows them.
     """
 
-    def __init__(self, seed: int, steps: int = 10) -> None:
+    def __init__(self, seed: int, steps: int = 10, hard: float = 0.0) -> None:
         super().__init__()
         self.random = random.Random(seed)
+        self.reads_twice: set[int] = set()
         self.layers = nn.ModuleDict()
         self.widths = [3]
         self.steps: list[Step] = []
         for _ in range(steps):
-            self.steps.append(self.random.choice(PARTS)(self))
+            is_hard = hard > 0 and self.random.random() < hard
+            self.steps.append(self.random.choice(HARD_PARTS if is_hard else PARTS)(self))
             self.widths.append(self.steps[-1].width)
         self.head = nn.Linear(self.widths[-1] * 16, 4)
         self.second_source = self.source()
@@ -277,6 +279,52 @@ def heads(net: RandomNet) -> Step:
     width = net.widths[source]
     return Step(call, [net.add(Heads(width, draw.randint(1, 4), draw.random() < 0.5))], [source], width)
 
+
+def instance_norm(net: RandomNet) -> Step:
+    source = net.source()
+    layer = nn.InstanceNorm2d(net.widths[source], affine=net.random.random() < 0.5)
+    return Step(call, [net.add(layer)], [source], net.widths[source])
+
+
+def group_norm(net: RandomNet) -> Step:
+    source = net.source()
+    width = net.widths[source]
+    groups = net.random.choice([number for number in range(1, width + 1) if width % number == 0])
+    return Step(call, [net.add(nn.GroupNorm(groups, width))], [source], width)
+
+
+def convolution_3d(net: RandomNet) -> Step:
+    source, outputs = net.source(), net.random.randint(1, 6)
+    layer = nn.Conv3d(net.widths[source], outputs, 3, padding=1, bias=net.random.random() < 0.5)
+    return Step(lambda layer, x: layer(x.unsqueeze(2)).squeeze(2), [net.add(layer)], [source], outputs)
+
+
+def read_twice(net: RandomNet) -> Step:
+    """A convolution whose weight is also read directly; a model that does so may be refused."""
+    source, outputs = net.source(), net.random.randint(1, 6)
+    layer = nn.Conv2d(net.widths[source], outputs, 3, padding=1)
+    net.reads_twice.add(len(net.steps) + 1)
+    return Step(lambda layer, x: layer(x) + F.conv2d(x, layer.weight, padding=1), [net.add(layer)], [source], outputs)
+
+
+def read_directly(net: RandomNet) -> Step:
+    """A convolution that is never called."""
+    source, outputs = net.source(), net.random.randint(1, 6)
+    layer = nn.Conv2d(net.widths[source], outputs, 1)
+    return Step(lambda layer, x: F.conv2d(x, layer.weight, layer.bias), [net.add(layer)], [source], outputs)
+
+
+def size_branch(net: RandomNet) -> Step:
+    source, limit, axis = net.source(), net.random.choice([4, 8, 12]), net.random.choice([0, 2, 3])
+
+    def branch(x: Tensor) -> Tensor:
+        return x * x.mean(1, keepdim=True) if x.shape[axis] >= limit else torch.relu(x)
+
+    return Step(branch, [], [source], net.widths[source])
+
+
+HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_directly, size_branch]
+"""Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
     *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),

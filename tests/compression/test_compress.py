@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from tests.compression.nets import MLP, NETS, difference, mask_units_, randomise_, shapes
+from tests.convert.outside import Attention, TiedDecoder
 from torch import fx, nn
 from torch.nn.utils import prune
 
@@ -324,3 +325,69 @@ class TestBatchNorm:
         vbdrop.recalibrate_(model, x.split(256))
         torch.testing.assert_close(small(x), model.eval()(x))
         compress(model, x[:4])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", [vbdrop.Weights(), vbdrop.Units()], ids=["weights", "units"])
+def test_what_the_forward_reads_unmasked_stays_unmasked(mode):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 16), Attention(), nn.Linear(16, 4)), torch.randn(2, 5, 8)
+    vbdrop.convert_(model, mode)
+    for rate in (
+        (model[1].qkv.log_sigma2[:24],) if isinstance(mode, vbdrop.Weights) else (model[1].qkv.gate.log_sigma2,)
+    ):
+        rate.fill_(20)
+    small = compress(model, x)
+    assert difference(model.eval(), small.model, x) < 1e-5
+    assert small.left["1.qkv"].startswith("its weight is read outside its own forward")
+
+
+@torch.no_grad()
+def test_a_weight_that_is_read_masked_and_unmasked_is_refused():
+    model, x = TiedDecoder(8, 6), torch.randn(5, 8)
+    vbdrop.convert_(model, vbdrop.Weights())
+    assert difference(copy.deepcopy(model).eval(), compress(model, x).model, x) < 1e-5  # nothing is dead yet
+    model.encoder.log_sigma2[:, :4] = 5
+    with pytest.raises(ValueError, match="the weights of 'encoder' are read outside the layer's own forward too"):
+        compress(model, x)
+
+
+class Branching(nn.Module):
+    """Takes another way for large inputs, on which the removed channels count."""
+
+    def __init__(self, limit: int, axis: int):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 4, 3, padding=1)
+        self.limit, self.axis = limit, axis
+
+    def forward(self, x):
+        y = torch.relu(self.a(x))
+        z = self.b(y)
+        return z * y.mean(1, keepdim=True) if x.shape[self.axis] >= self.limit else z
+
+
+@torch.no_grad()
+def test_other_sizes_that_take_another_way_are_refused_or_right():
+    model, x = randomise_(Branching(16, 3)), torch.randn(2, 3, 8, 8)
+    model.a.weight[:2] = 0
+    model.a.bias[:2] = 0
+    small = compress(model, x)
+    assert small.model.get_submodule("a").out_channels == 4
+    assert "the forward asks for size < 16" in small.left["sizes"]
+    assert difference(model, small.model, torch.randn(7, 3, 8, 8)) < 1e-5
+    with pytest.raises(RuntimeError, match="the inputs must have the sizes of the example"):
+        small.model(torch.randn(2, 3, 20, 20))
+    again = compress(small.model, x).model
+    with pytest.raises(RuntimeError, match="the inputs must have the sizes of the example"):
+        again(torch.randn(2, 3, 20, 20))
+    model.limit, model.axis = 2000, 0
+    many = compress(model, x)
+    assert difference(model, many.model, torch.randn(2048, 3, 4, 4)) < 1e-5
+
+
+@torch.no_grad()
+def test_a_constant_function_does_not_come_back_without_a_word():
+    model = converted(vbdrop.Weights())
+    model.fc2.log_sigma2.fill_(20)
+    with pytest.warns(UserWarning, match="everything in 'fc2' is dead, and the outputs do not depend on the inputs"):
+        compress(model, X)

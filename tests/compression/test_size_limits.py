@@ -71,7 +71,8 @@ def test_a_budget_that_is_met_anyway_changes_nothing(model, traced):
 
 
 def test_compress_takes_the_budget_and_says_its_threshold(model):
-    small = compress(model, X, max_weights=100)
+    with pytest.warns(UserWarning, match=r"the cut at log alpha .* nats of evidence, .* it may ruin the model"):
+        small = compress(model, X, max_weights=100)
     assert small.summary().after.nonzeros <= 100
     assert small.threshold < 3
 

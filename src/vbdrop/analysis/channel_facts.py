@@ -100,6 +100,7 @@ class ChannelFacts:
         counted: Norms and means over channels, which need the number of channels that there were.
         group_norms: Group normalisations.
         pinned: Units that stay, whatever reads them.
+        kept_for: Units among them that stay for the sake of an operation, and the reason.
         frozen: Parameters that are also used in ways that are not known, and so keep their shape.
         left: Where channels stay although they could have gone or cannot be seen, and why.
     """
@@ -116,6 +117,7 @@ class ChannelFacts:
     counted: dict[fx.Node, Channels] = field(default_factory=dict)
     group_norms: dict[fx.Node, Channels] = field(default_factory=dict)
     pinned: list[Tensor] = field(default_factory=list)
+    kept_for: list[tuple[Tensor, str]] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
 
@@ -206,6 +208,10 @@ class ChannelFacts:
         """Keep all of these channels."""
         self.pinned.append(channels.units)
 
+    def through(self, node: fx.Node) -> Channels | None:
+        """What is known of the value of a node that has no rule, or whose rule says nothing: nothing."""
+        return None
+
     def pinned_channels(self, axis: int, count: int) -> Channels:
         """The channels of a value whose own are not known: all of them stay."""
         channels = Channels.varying(axis, self.units.new(count))
@@ -225,6 +231,7 @@ class ChannelFacts:
             channels = self.channels(source)
             if channels is not None:
                 self.pin(channels)
+                self.kept_for.append((channels.units, reason))
                 report_it = report or bool(channels.known.any())
             else:
                 name = self.name(source)

@@ -18,7 +18,14 @@ WITHOUT_CHANNELS = ("sym_size", "_assert")
 """Operations that read no value of their input, only its batch size or nothing at all."""
 
 
-def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_shapes: bool = False) -> ChannelFacts:
+def propagate(
+    traced: Traced,
+    model: nn.Module,
+    *,
+    rewrite: bool = True,
+    frozen_shapes: bool = False,
+    kind: type[ChannelFacts] = ChannelFacts,
+) -> ChannelFacts:
     """Follow the channels of every value through the graph.
 
     A unit whose incoming weights are all zero is the constant ``f(bias)``, and stays one through activations,
@@ -29,6 +36,7 @@ def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_
         model: The traced model, or one of the same structure with other weights.
         rewrite: Whether the forward may be replaced.
         frozen_shapes: Whether sizes that the forward spells out must stay.
+        kind: What collects the facts.
 
     Example:
         >>> import torch
@@ -40,10 +48,11 @@ def propagate(traced: Traced, model: nn.Module, *, rewrite: bool = True, frozen_
         >>> facts.products[0].outputs.value
         tensor([0., 5., 0.], dtype=torch.float64)
     """
-    facts = ChannelFacts(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes)
+    facts = kind(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes)
     for node in traced.graph.nodes:
         if node.op == "call_function":
-            facts.by_node[node] = _facts_of(facts, node)
+            found = _facts_of(facts, node)
+            facts.by_node[node] = facts.through(node) if found is None else found
     for result in [*traced.results, *traced.effects]:
         channels = facts.channels(result)
         if channels is not None:

@@ -3,7 +3,7 @@
 import inspect
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        program = _export(model, args, dict(kwargs or {}))
+        program = _functional(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
@@ -123,30 +123,52 @@ def _concrete(size: Any) -> Any:  # noqa: ANN401 -- a number, symbolic or not
     return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size
 
 
-def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    """Export, functional and without decompositions; a batch of one is doubled, since 1 would be taken as fixed."""
+def export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    free_axes: Callable[[Tensor], Iterable[int]] = lambda tensor: range(min(1, tensor.dim())),
+) -> ExportedProgram:
+    """Export a model; a batch of one is doubled, since 1 would be taken as fixed.
+
+    Args:
+        model: A plain model, in eval mode.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        free_axes: For an input, the axes that may have any size where the model allows it.
+    """
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()]
     if tensors and all(tensor.shape[0] == 1 for tensor in tensors):
         try:
-            return _export_as_is(model, *pytree.tree_map(_doubled, (args, kwargs)))
+            more_args, more_kwargs = pytree.tree_map(_doubled, (args, kwargs))
+            return _export_as_is(model, more_args, more_kwargs, free_axes)
         except Exception:  # the leading axis is no batch after all: trace it as it was given
-            return _export_as_is(model, args, kwargs)
-    return _export_as_is(model, args, kwargs)
+            return _export_as_is(model, args, kwargs, free_axes)
+    return _export_as_is(model, args, kwargs, free_axes)
 
 
 def _doubled(leaf: object) -> object:
     return torch.cat([leaf, leaf]) if isinstance(leaf, Tensor) and leaf.dim() else leaf
 
 
-def _export_as_is(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    def batch_axis(leaf: object) -> dict[int, Any] | None:
-        return {0: Dim.AUTO} if isinstance(leaf, Tensor) and leaf.dim() else None
+def _export_as_is(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free_axes: Callable[[Tensor], Iterable[int]]
+) -> ExportedProgram:
+    def axes(leaf: object) -> dict[int, Any] | None:
+        return dict.fromkeys(free_axes(leaf), Dim.AUTO) if isinstance(leaf, Tensor) and leaf.dim() else None
 
     arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    shapes = {name: pytree.tree_map(batch_axis, value) for name, value in arguments.items()}
+    shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own, about its own code
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    return program
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    """The program without writes into its values, and without decompositions of its operations."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own, about its own code
         functional: ExportedProgram = program.run_decompositions({})
     return functional
 

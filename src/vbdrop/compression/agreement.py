@@ -1,6 +1,7 @@
 """Whether two models give the same outputs."""
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+
+from vbdrop.analysis.size_guards import OtherSize
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
 """The largest difference, as a share of the largest output, that rounding explains."""
@@ -17,6 +20,13 @@ COARSE = 5e-2
 
 BATCHES = (1, 3)
 """The sizes of batches that are tried besides that of the example."""
+
+
+LARGEST_TRIAL = 2**22
+"""Inputs of another size with more numbers than this are not tried."""
+
+FEW = 2
+"""How many examples inputs of another size have."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,113 @@ def checks(
     return found
 
 
+def depends_on_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether other inputs give other outputs: noise where they are floating-point numbers, else another order.
+
+    Args:
+        model: The model; it is not changed.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+
+    Example:
+        >>> constant = nn.Linear(2, 1)
+        >>> _ = nn.init.zeros_(constant.weight)
+        >>> depends_on_inputs(constant, (torch.zeros(3, 2),), {})
+        False
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def varied(leaf: Tensor) -> Tensor:
+        return _with_noise(leaf, generator) if leaf.is_floating_point() else leaf.flip(tuple(range(leaf.dim())))
+
+    try:
+        other_args, other_kwargs = pytree.tree_map_only(Tensor, varied, (args, dict(kwargs)))
+        pairs = zip(outputs_of(model, args, kwargs), outputs_of(model, other_args, other_kwargs), strict=True)
+        return any(not torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
+    except Exception:  # whatever a forward raises that does not take such inputs
+        return True
+
+
+@dataclass(frozen=True)
+class OtherSizes:
+    """What a model does with inputs of other sizes than the example's.
+
+    Attributes:
+        checks: What it gives for those that it takes.
+        untried: Why those are worth a trial that are too large for one.
+    """
+
+    checks: list[Check]
+    untried: list[str]
+
+    def objection(self, other: nn.Module) -> str | None:
+        """Why a model that agrees for the example's sizes may not for others; None if it does for all that were tried.
+
+        Args:
+            other: The model that should give the same.
+        """
+        if self.untried:
+            return f"inputs of another size may take another way, and are too large to try: {self.untried[0]}"
+        return next((said for check in self.checks if (said := check.disagreement(other))), None)
+
+
+def at_other_sizes(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sizes: Iterable[OtherSize]
+) -> OtherSizes:
+    """Run a model on inputs of other sizes, a few examples of noise each.
+
+    Args:
+        model: The reference; it is not changed.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        sizes: The sizes to try.
+
+    Example:
+        >>> linear, wider = nn.Linear(2, 1), OtherSize(((0, 1),), 3, "twice the size of the example")
+        >>> found = at_other_sizes(linear, (torch.zeros(4, 2),), {}, [wider])
+        >>> found.checks, found.untried
+        ([], [])
+    """
+    found = OtherSizes([], [])
+    leaves = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
+    batch = next((len(leaf) for leaf in leaves if leaf.dim()), 0)
+    for other in sizes:
+        axes = dict.fromkeys(other.axes, other.size)
+        for number, leaf in enumerate(leaves):
+            if leaf.dim() and len(leaf) == batch > FEW:
+                axes.setdefault((number, 0), FEW)
+        what = f"inputs of size {other.size} on axis {', '.join(str(axis) for _, axis in other.axes)}: {other.reason}"
+        more = _resized((args, dict(kwargs)), axes)
+        if more is None:
+            found.untried.append(what)
+            continue
+        try:
+            more_args, more_kwargs = more
+            expected = outputs_of(model, more_args, more_kwargs)
+        except Exception:  # whatever a forward raises that does not take such inputs
+            continue
+        if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
+            found.checks.append(Check(what, more_args, more_kwargs, expected))
+    return found
+
+
+@torch.no_grad()
+def _resized(inputs: Any, axes: Mapping[tuple[int, int], int]) -> Any:  # noqa: ANN401 -- any structure of inputs
+    """Inputs with other sizes on some axes, by repetition, with noise; None if they would be too large."""
+    leaves, structure = pytree.tree_flatten(inputs)
+    tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for number, i in enumerate(tensors):
+        shape = [axes.get((number, axis), size) for axis, size in enumerate(leaves[i].shape)]
+        if math.prod(shape) > LARGEST_TRIAL:
+            return None
+        for axis, size in enumerate(shape):
+            if size != leaves[i].shape[axis]:
+                positions = torch.arange(size, device=leaves[i].device) % leaves[i].shape[axis]
+                leaves[i] = leaves[i].index_select(axis, positions)
+        leaves[i] = _with_noise(leaves[i], torch.Generator().manual_seed(number))
+    return pytree.tree_unflatten(leaves, structure)
+
+
 @torch.no_grad()
 def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The outputs of a copy of a model for copies of inputs, in order: a forward may write into both."""
@@ -120,13 +237,18 @@ def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any s
     def varied(leaf: Tensor) -> Tensor:
         if leaf.dim() and len(leaf) == batch:
             leaf = leaf[torch.arange(size, device=leaf.device) % batch]
-        if not leaf.is_floating_point():
-            return leaf
-        spread = float(leaf.double().std(correction=0)) or 1.0
-        noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-        return leaf.detach() + (spread * noise).to(leaf)
+        return _with_noise(leaf, generator)
 
     return pytree.tree_map_only(Tensor, varied, inputs)
+
+
+def _with_noise(leaf: Tensor, generator: torch.Generator) -> Tensor:
+    """A tensor with noise of its own spread, if it holds floating-point numbers."""
+    if not leaf.is_floating_point():
+        return leaf
+    spread = float(leaf.double().std(correction=0)) or 1.0
+    noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+    return leaf.detach() + (spread * noise).to(leaf)
 
 
 def _difference(expected: object, found: object) -> str | None:

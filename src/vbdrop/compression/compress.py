@@ -1,24 +1,34 @@
 """`compress`: from a trained model to a plain, smaller one with the same outputs."""
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.utils import _pytree as pytree
 
 from vbdrop.analysis.graph import Traced, TraceError, trace
-from vbdrop.compression.agreement import outputs_of
+from vbdrop.analysis.size_guards import other_sizes
+from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement, outputs_of
+from vbdrop.compression.evidence import LIMIT, EvidenceLoss, evidence_lost
 from vbdrop.compression.files.model_file import built_with, save
-from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.removal import Removal, remove
 from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
+from vbdrop.convert.example_inputs import as_arguments, copied
 from vbdrop.convert.recalibration import Batches, without_noise
+from vbdrop.objective import ELBO, noisy_tensors
+from vbdrop.objective.checks import some
+
+Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+"""Example inputs: a tensor, arguments by position, or by name."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +36,11 @@ class Compressed:
     """What `vbdrop.compress` gives.
 
     Attributes:
-        model: The small model: plain `torch.nn` modules, in eval mode, with the outputs of the masked one. Where images
-            are pooled it has the memory format `torch.channels_last`, which makes that faster on a CPU; inputs may have
-            either format, and ``small.model.to(memory_format=torch.contiguous_format)`` gives the usual one back.
+        model: The small model: plain `torch.nn` modules, in eval mode, with the outputs and the memory format of the
+            model that was given.
         plan: What was removed, as data; see `vbdrop.compression.rewriting.apply_plan`.
-        left: What keeps its channels although some of them may not matter, and why.
-        threshold: The ``log_alpha`` from which on weights and units were dead; None for each one's own.
+        left: What is dead and stays, what keeps its channels although some of them may not matter, and why.
+        threshold: The ``log_alpha`` at or above which weights and units were dead; None for each one's own.
     """
 
     model: nn.Module
@@ -77,7 +86,7 @@ class Compressed:
 
 def compress(
     model: nn.Module,
-    example_inputs: Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any],
+    example_inputs: Inputs,
     threshold: float | None = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
@@ -86,21 +95,25 @@ def compress(
     max_weights: int | None = None,
     rewrite: bool = True,
     recalibrate: Tensor | Batches | Literal[False] | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
+    elbo: ELBO | None = None,
 ) -> Compressed:
-    """Take out of a trained model what it does not need.
+    """Remove from a trained model what it does not need.
 
     The dead weights of a converted model become zeros (a plain model is taken with the zeros that it has). Channels
     that are constant or that nothing reads are then removed, exactly: constants go into the biases behind them. The
     small model keeps the class, if its forward still holds, and the names of all modules; otherwise it is a
-    `torch.fx.GraphModule` with the same modules under the same names. It was compared with the masked model on the
-    example inputs, and on noise in batches of several sizes.
+    `torch.fx.GraphModule` with the same modules under the same names. It was compared with the model that was given,
+    by its own forward in eval mode with its thresholds set to the one that is used: on the example inputs, on noise in
+    batches of several sizes, and on inputs of other sizes.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
-            size of their first axis, the batch, does not matter later; that of the others (an image's, a sequence's)
-            does if the forward is replaced. It is not if an input among them is no tensor, such as a flag.
-        threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+            size of their first axis, the batch, does not matter later. That of the others (an image's, a sequence's)
+            does if the forward is replaced by one that holds for these sizes alone: it then refuses others. The forward
+            is never replaced if any input is not a tensor, such as a flag.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
         example_kwargs: Named inputs besides.
         max_bytes: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is
             lowered until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
@@ -111,12 +124,16 @@ def compress(
         recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
             `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None to take them as they are, with a warning if
             they hold noise; False to take them without a warning.
+        evaluate: Takes a model in eval mode and gives a figure, such as its validation error; it is measured before and
+            after, and shown by ``summary()``.
+        elbo: The objective that the model was trained with; with it ``summary()`` shows what the cut costs per example.
 
     Returns:
         The small model, its plan and summary, and what was left.
 
     Raises:
-        ValueError: If the model does not accept the inputs, or no threshold meets the limits.
+        ValueError: If the model does not accept the inputs, no threshold meets the limits, or something other than the
+            layers' own forwards reads weights of which some are dead.
 
     Example:
         >>> import torch
@@ -130,36 +147,124 @@ def compress(
           (2): Linear(in_features=2, out_features=2, bias=True)
         )
     """
-    model = without_noise(model, recalibrate)
-    args, kwargs = _arguments(example_inputs, example_kwargs)
+    if evaluate is not None and not callable(evaluate):
+        raise TypeError(f"`evaluate` must be a function of a model; got {type(evaluate).__name__}.")
+    if elbo is not None and not isinstance(elbo, ELBO):
+        raise TypeError(f"`elbo` must be the vbdrop.ELBO of the training, or None; got {type(elbo).__name__}.")
     wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
-    _check_unpruned(model)
-    plain = masked_copy(model, threshold)
-    _check_inputs(plain, args, kwargs)
-    traced, untraceable = _try_trace(plain, args, kwargs)
+    compression = Compression(without_noise(model, recalibrate), example_inputs, example_kwargs, rewrite=rewrite)
     if wanted is not None:
-        threshold = threshold_for(wanted, model, threshold, traced, rewrite=rewrite)
-        plain = masked_copy(model, threshold)
-    if traced is None:
-        small, plan, left = Removal(plain, Plan(), {"model": untraceable})
-    else:
-        small, plan, left = remove(plain, traced, args, kwargs, rewrite=rewrite)
-    summary = summarise(plain, small.state_dict(), plan, left)
-    inputs = inspect.signature(model.forward).bind(*args, **kwargs)
-    return Compressed(small, plan, left, threshold, inputs, summary, built_with(model))
+        threshold = threshold_for(wanted, compression.given, threshold, compression.traced, rewrite=rewrite)
+    small = compression.at(threshold)
+    evidence = evidence_lost(compression.given, threshold, elbo)
+    figures = None
+    if evaluate is not None:
+        with torch.no_grad():
+            figures = float(evaluate(copied(compression.given))), float(evaluate(small.model))
+    if warning := compression.why_ruined(threshold, evidence, figures):
+        warnings.warn(warning, stacklevel=2)
+    return replace(small, _summary=replace(small.summary(), evidence=evidence, figures=figures))
 
 
-def _arguments(inputs: Any, named: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401
-    """The example inputs as positional and named arguments."""
-    if named is not None and not isinstance(named, Mapping):
-        raise TypeError(f"`example_kwargs` must be a dict of inputs by name; got {type(named).__name__}.")
-    if isinstance(inputs, Mapping):
-        return (), {**inputs, **(named or {})}
-    if isinstance(inputs, tuple | list):
-        return tuple(inputs), dict(named or {})
-    if isinstance(inputs, Tensor):
-        return (inputs,), dict(named or {})
-    raise TypeError(f"`example_inputs` must be a tensor, a tuple of arguments or a dict; got {type(inputs).__name__}.")
+class Compression:
+    """A model that is ready to be compressed at one or several thresholds.
+
+    Attributes:
+        given: A copy of the model, in eval mode; the layers whose masks its forward goes around are plain ones in it.
+        traced: Its graph, or None if it has none.
+
+    Args:
+        model: A trained model, converted or plain, compiled or not; it is not changed.
+        example_inputs: Inputs that the model accepts.
+        example_kwargs: Named inputs besides.
+        rewrite: Whether the forward may be replaced by a graph.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example_inputs: Inputs,
+        example_kwargs: Mapping[str, Any] | None = None,
+        *,
+        rewrite: bool = True,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+        model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+        self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
+        _check_unpruned(model)
+        self.rewrite = rewrite
+        self.built_with = built_with(model)
+        self.given = copied(model).eval()
+        _check_inputs(self.given, self.args, self.kwargs)
+        self._plain, self._two_ways = forget_unused_noise_(self.given, self.args, self.kwargs)
+        plain = masked_copy(self.given, None)
+        self.traced, self._untraceable = _try_trace(plain, self.args, self.kwargs)
+        self._sizes = None if self.traced is None else other_sizes(plain, self.args, self.kwargs)
+
+    def at(self, threshold: float | None) -> Compressed:
+        """The small model at a threshold.
+
+        Raises:
+            ValueError: If the masked model does not give the outputs of the one that was given.
+        """
+        judge, plain = judge_of(self.given, threshold), masked_copy(self.given, threshold)
+        if self.traced is None:
+            removal = Removal(plain, Plan(), {"model": self._untraceable})
+        else:
+            options: dict[str, Any] = {"rewrite": self.rewrite, "judge": judge, "sizes": self._sizes}
+            removal = remove(plain, self.traced, self.args, self.kwargs, **options)
+        small, plan, left = removal
+        if "model" in left:
+            self._check_masked(judge, plain)
+        reason = "its weight is read outside its own forward, so that its rates have no effect and nothing was removed"
+        left = dict.fromkeys(sorted(self._plain), reason) | left
+        summary = summarise(plain, small.state_dict(), plan, left)
+        inputs = inspect.signature(self.given.forward).bind(*self.args, **self.kwargs)
+        return Compressed(small, plan, left, threshold, inputs, summary, self.built_with)
+
+    def why_ruined(
+        self, threshold: float | None, evidence: EvidenceLoss | None, figures: tuple[float, float] | None
+    ) -> str | None:
+        """What is to be feared of a cut, and what to do instead; None if it is nothing.
+
+        Args:
+            threshold: Where it was cut.
+            evidence: The evidence that the cut loses.
+            figures: What was measured before and after, if anything was.
+        """
+        dead = [name for name, entry in noisy_tensors(self.given) if bool(entry.dead(threshold).all())]
+        weights = masked_copy(self.given, threshold).named_parameters()
+        dead += [name for name, weight in weights if weight.dim() > 1 and not bool(weight.any())]
+        dead = list(dict.fromkeys(name.removesuffix(".weight") for name in dead))
+        judge = judge_of(self.given, threshold)
+        if dead and not depends_on_inputs(judge, self.args, self.kwargs):
+            return (
+                f"everything in {some(dead)} is dead, and the outputs do not depend on the inputs any more. Train with "
+                "a smaller kl_weight or a longer warm-up, or compress with a higher threshold or a larger limit."
+            )
+        if evidence is None or not evidence.is_large:
+            return None
+        measured = "" if figures is None else f" `evaluate` gave {figures[0]:.4g} before and {figures[1]:.4g} after."
+        place = "its thresholds" if threshold is None else f"log alpha {threshold:.2f}"
+        return (
+            f"the cut at {place} loses {evidence}, where {LIMIT} is the limit: it may ruin the model.{measured} Train "
+            "with a larger kl_weight until the model is nearly as small as it has to be, or allow a larger one; "
+            "`evaluate=` measures the figure that counts before and after."
+        )
+
+    def _check_masked(self, judge: nn.Module, plain: nn.Module) -> None:
+        """Refuse a model that the masked one does not stand for; where it draws random numbers, nothing can be said."""
+        wanted = checks(judge, self.args, self.kwargs)
+        said = next((said for check in wanted if (said := check.disagreement(plain))), None)
+        if said is None or disagreement(judge, judge, self.args, self.kwargs) is not None:
+            return
+        where = f"the weights of {some(sorted(self._two_ways))} are" if self._two_ways else "a weight may be"
+        raise ValueError(
+            f"`model` cannot be made plain: then {said}. Some of its weights are dead, and {where} read outside the "
+            "layer's own forward too, where nothing masks them. Convert the model with vbdrop.convert_(model, ..., "
+            "example_inputs=...), which leaves such layers alone, and train it again."
+        )
 
 
 def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced | None, str]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from vbdrop.analysis.constant_channels import propagate
 from vbdrop.analysis.graph import Traced
-from vbdrop.analysis.liveness import find_live
+from vbdrop.analysis.liveness import Liveness, find_live
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.plan_from_liveness import columns, decide
 from vbdrop.compression.rewriting.program import ProgramError
@@ -24,12 +24,14 @@ class Draft:
         program: The same plan with one, or None if the forward cannot be written as one.
         keeps_forward: Whether the class's own forward may still hold; only a trial shows it.
         left: What keeps its channels, and why.
+        liveness: Which units stay.
     """
 
     plan: Plan
     program: Plan | None
     keeps_forward: bool
     left: dict[str, str]
+    liveness: Liveness
 
 
 def make_plan(
@@ -38,6 +40,7 @@ def make_plan(
     *,
     rewritten: bool = True,
     frozen_shapes: bool = False,
+    fixed_sizes: bool = False,
     stays: Mapping[str, Collection[int]] | None = None,
 ) -> Draft:
     """Find out what can be removed from a model.
@@ -47,6 +50,7 @@ def make_plan(
         model: The model, or one of the same structure with other weights.
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
         frozen_shapes: Whether sizes that the forward spells out must stay, too.
+        fixed_sizes: Whether a new forward refuses inputs of other sizes than were traced, that of the batch aside.
         stays: Weight -> those of its inputs that must not be removed.
 
     Example:
@@ -69,10 +73,10 @@ def make_plan(
     program = None
     keeps_forward = not rewritten
     try:
-        writer = rewrite(liveness, inputs, plan)
+        writer = rewrite(liveness, inputs, plan, fixed_sizes=fixed_sizes)
         keeps_forward = not writer.new_operations
         if rewritten:
             program = replace(plan, program=program_of(writer))
     except ProgramError as error:
         left["forward"] = f"it cannot be replaced: {error}"
-    return Draft(plan, program, keeps_forward, left)
+    return Draft(plan, program, keeps_forward, left, liveness)

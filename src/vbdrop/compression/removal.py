@@ -1,22 +1,29 @@
 """Remove from a traced model what it does not need, and check that the outputs are the same."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
+from vbdrop.analysis.dead_units import live_at_best, why_dead_units_stay
 from vbdrop.analysis.graph import Traced
-from vbdrop.compression.agreement import Check, checks
-from vbdrop.compression.make_plan import make_plan
+from vbdrop.analysis.size_guards import OtherSize, other_sizes
+from vbdrop.compression.agreement import Check, OtherSizes, at_other_sizes, checks
+from vbdrop.compression.make_plan import Draft, make_plan
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
-from vbdrop.compression.rewriting.memory_format import prefers_channels_last
+from vbdrop.compression.rewriting.memory_format import is_channels_last
 from vbdrop.compression.rewriting.program import ProgramError
 
 LARGEST_BATCH = 1024
 """A larger batch than this is not tried."""
+
+
+REFUSES = "so does the model that was given"
 
 
 class Removal(NamedTuple):
@@ -28,13 +35,21 @@ class Removal(NamedTuple):
 
 
 def remove(
-    model: nn.Module, traced: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, rewrite: bool = True
+    model: nn.Module,
+    traced: Traced,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    rewrite: bool = True,
+    judge: nn.Module | None = None,
+    sizes: Sequence[OtherSize] | None = None,
 ) -> Removal:
     """Make a small copy of a masked model.
 
-    The first plan counts whose model gives the same outputs: with the class's own forward if it may still hold (a trace
-    does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less removed.
-    It is compared on the example inputs and on noise, also in batches for which the forward may take another way.
+    The first plan counts whose model gives the outputs of the judge: with the class's own forward if it may still hold
+    (a trace does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less
+    removed. It is compared on the example inputs and on noise, also in batches and sizes for which the forward may take
+    another way. A new forward that holds for the sizes of the example alone refuses others.
 
     Args:
         model: A plain model with exact zeros, in eval mode.
@@ -42,14 +57,30 @@ def remove(
         args: Example inputs by position.
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
+        judge: The model whose outputs count; None for the masked model itself.
+        sizes: Other sizes of inputs to try; None to look for them.
     """
-    wanted = checks(model, args, kwargs, [size for size in traced.guards.values() if size <= LARGEST_BATCH])
+    judge = model if judge is None else judge
+    wanted = checks(judge, args, kwargs, [size for size in traced.guards.values() if size <= LARGEST_BATCH])
+
+    @cache
+    def others() -> OtherSizes:
+        return at_other_sizes(judge, args, kwargs, other_sizes(model, args, kwargs) if sizes is None else sizes)
+
     said = None
     reasons: dict[str, str] = {}
-    for plan, left in _candidates(traced, model, rewrite):
+    for plan, draft, fixed_sizes in _candidates(traced, model, rewrite):
+        if fixed_sizes and "sizes" not in reasons:
+            continue
         small, said = _trial(plan, model, wanted)
+        if small is not None and not fixed_sizes and _changes(plan):
+            said = others().objection(small) or (REFUSES if plan.program and _refuses(traced) else None)
+            if said and plan.program:
+                reasons["sizes"] = f"the new forward takes inputs of the example's sizes only: {said}"
+                continue
+            small = small if said is None else None
         if small is not None:
-            return Removal(small, plan, left if plan.program else reasons | left)
+            return Removal(small, plan, reasons | draft.left | _dead(traced, model, draft, plan))
         if plan.program:
             reasons = {"forward": f"it cannot be replaced, since then {said}"}
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
@@ -65,15 +96,35 @@ def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module
     return (small, None) if said is None else (None, said)
 
 
-def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, dict[str, str]]]:
-    """Plans that may hold, the one that removes most first, and of two that remove the same the faster one."""
+def _refuses(traced: Traced) -> bool:
+    """Whether a forward, such as one of an earlier compression, checks the sizes of its inputs."""
+    return any(node.target is torch.ops.aten._assert_scalar.default for node in traced.graph.nodes)
+
+
+def _changes(plan: Plan) -> bool:
+    """Whether a plan does anything at all."""
+    return bool(plan.keep or plan.add or plan.merge or plan.program)
+
+
+def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, Draft, bool]]:
+    """Plans that may hold, the one that removes most first, and whether a plan's forward refuses other sizes."""
+    channels_last = is_channels_last(model)
     if rewrite:
         draft = make_plan(traced, model)
-        for plan in (draft.plan if draft.keeps_forward else None, draft.program):
-            if plan is not None and prefers_channels_last(traced, model):
-                yield replace(plan, channels_last=True), draft.left  # fails if the class's forward views images
-            if plan is not None:
-                yield plan, draft.left
+        if draft.keeps_forward:
+            yield replace(draft.plan, channels_last=channels_last), draft, False
+        if draft.program is not None:
+            yield replace(draft.program, channels_last=channels_last), draft, False
+            fixed = make_plan(traced, model, fixed_sizes=True)
+            if fixed.program is not None:
+                yield replace(fixed.program, channels_last=channels_last), fixed, True
     for frozen_shapes in (False, True):
         draft = make_plan(traced, model, rewritten=False, frozen_shapes=frozen_shapes)
-        yield draft.plan, draft.left
+        yield replace(draft.plan, channels_last=channels_last), draft, False
+
+
+def _dead(traced: Traced, model: nn.Module, draft: Draft, plan: Plan) -> dict[str, str]:
+    """What is dead and stays, with the reason."""
+    gone = set(plan.program.removed) if plan.program else set()
+    kept = {weight: plan.kept_outputs(weight) for weight in plan.positions.keys() & plan.shapes.keys() - gone}
+    return why_dead_units_stay(live_at_best(traced, model), draft.liveness, kept)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.layer_shapes import owner
+from vbdrop.compression.evidence import EvidenceLoss
 from vbdrop.compression.planning.plan import Plan
 
 
@@ -74,12 +75,16 @@ class Summary:
         other: Bytes of everything else: biases, normalisation, buffers.
         other_before: The same before.
         left: What keeps its channels, and why.
+        evidence: The log evidence that the cut loses, or None if no weight could die.
+        figures: What ``evaluate`` gave before and after, or None if it was not asked.
     """
 
     layers: list[Layer]
     other_before: Counts
     other: Counts
     left: dict[str, str]
+    evidence: EvidenceLoss | None = None
+    figures: tuple[float, float] | None = None
 
     @property
     def before(self) -> Counts:
@@ -99,6 +104,10 @@ class Summary:
         rows.append(["the rest", "", "", *_numbers(self.other_before, self.other)])
         rows.append(["total", "", "", *_numbers(self.before, self.after)])
         lines = _aligned(rows)
+        if self.evidence is not None:
+            lines.append(f"lost: {self.evidence}")
+        if self.figures is not None:
+            lines.append(f"evaluate: {self.figures[0]:.6g} before, {self.figures[1]:.6g} now")
         lines += [f"left: {place}: {reason}" for place, reason in self.left.items()]
         return "\n".join(lines)
 

@@ -1,14 +1,13 @@
 """One trained model at many thresholds: its error against its size."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from vbdrop.compression.masking import masked_copy
-from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.summary import summarise
+from vbdrop.compression.compress import Compression, Inputs
 
 
 @dataclass(frozen=True)
@@ -16,11 +15,11 @@ class SweepPoint:
     """A model at one threshold.
 
     Attributes:
-        threshold: The ``log_alpha`` from which on weights and units are dead.
+        threshold: The ``log_alpha`` at or above which weights and units are dead.
         score: What ``evaluate`` gave.
-        weights: The number of weights (matrices and kernels).
-        nonzeros: How many of them are alive.
-        bytes: About the bytes that the masked model takes in a file; see `vbdrop.compression.summary.stored_bytes`.
+        weights: The number of weights (matrices and kernels) before.
+        nonzeros: How many of the small model's weights are not zero.
+        bytes: About the bytes that the small model takes in a file; see `vbdrop.compression.summary.stored_bytes`.
     """
 
     threshold: float
@@ -35,29 +34,41 @@ class SweepPoint:
         return self.weights / max(1, self.nonzeros)
 
 
-def sweep(model: nn.Module, evaluate: Callable[[nn.Module], float], thresholds: Iterable[float]) -> list[SweepPoint]:
-    """Evaluate one trained model at several thresholds, without training again.
+def sweep(
+    model: nn.Module,
+    example_inputs: Inputs,
+    evaluate: Callable[[nn.Module], float],
+    thresholds: Iterable[float],
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+) -> list[SweepPoint]:
+    """Compress one trained model at several thresholds, and evaluate each small model, without training again.
 
     Args:
         model: A converted model; it is not changed.
-        evaluate: Takes a plain, masked model in eval mode and gives its score, such as its test error.
-        thresholds: The values of ``log_alpha`` from which on weights and units are dead.
+        example_inputs: Inputs that the model accepts, as for `vbdrop.compress`.
+        evaluate: Takes the small model in eval mode and gives its score, such as its test error.
+        thresholds: The values of ``log_alpha`` at or above which weights and units are dead.
+        example_kwargs: Named inputs besides.
 
     Returns:
-        A point for each threshold, in the given order.
+        A point for each threshold, in the given order, with the counts of `vbdrop.compress` at that threshold.
 
     Example:
         >>> import vbdrop
         >>> model = nn.Linear(4, 2)
         >>> _ = vbdrop.convert_(model, vbdrop.Weights())
-        >>> [p.nonzeros for p in sweep(model, lambda plain: 0.0, [-100.0, 3.0])]
+        >>> [p.nonzeros for p in sweep(model, torch.zeros(1, 4), lambda small: 0.0, [-100.0, 3.0])]
         [0, 8]
     """
+    if not callable(evaluate):
+        raise TypeError(f"`evaluate` must be a function of a model; got {type(evaluate).__name__}.")
+    compression = Compression(model, example_inputs, example_kwargs)
     points = []
     for threshold in thresholds:
-        plain = masked_copy(model, threshold)
-        counts = summarise(plain, plain.state_dict(), Plan(), {}).after
+        small = compression.at(float(threshold))
+        before, after = small.summary().before, small.summary().after
         with torch.no_grad():
-            score = float(evaluate(plain))
-        points.append(SweepPoint(float(threshold), score, counts.weights, counts.nonzeros, counts.bytes))
+            score = float(evaluate(small.model))
+        points.append(SweepPoint(float(threshold), score, before.weights, after.nonzeros, after.bytes))
     return points

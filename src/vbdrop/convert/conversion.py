@@ -1,12 +1,14 @@
 """From a plain model to a Bayesian one, and back: `convert_` and `deterministic_`."""
 
 import math
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.convert.fast_path import sync_fast_paths_
+from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
@@ -16,7 +18,7 @@ IMAGE_CHANNELS = 4
 """A convolution with at most so many input channels is taken to see the image itself."""
 
 
-def convert_(model: nn.Module, *modes: Mode) -> Conversion:
+def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conversion:  # noqa: ANN401 -- in any form
     """Make the layers of a model noisy, in place.
 
     Every module stays the object that it was, under its name, with the same ``weight`` and ``bias`` parameters; new
@@ -27,6 +29,9 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
         model: Any `torch.nn.Module`, trained or not. Of a transformer, give at least a whole encoder layer: torch
             bypasses its ``linear1`` in eval mode, unless the layer is told.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
+        example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
+            them the model is run once, on a copy, and a layer is left alone if the model does not call it or reads its
+            weight in another way too: such a read would see neither noise nor mask.
 
     Returns:
         What was converted, and what was left with the reason; print it.
@@ -47,12 +52,13 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
+    unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)
     try:
         survey = Survey(model)
         for mode in modes:
-            _convert_one(model, mode, survey, report)
+            _convert_one(model, mode, survey, unused, report)
     except BaseException:
         before.restore_()
         raise
@@ -60,14 +66,14 @@ def convert_(model: nn.Module, *modes: Mode) -> Conversion:
     return report
 
 
-def _convert_one(model: nn.Module, mode: Mode, survey: Survey, report: Conversion) -> None:
+def _convert_one(model: nn.Module, mode: Mode, survey: Survey, unused: Mapping[str, str], report: Conversion) -> None:
     """Convert what this mode can take, and write down what it cannot."""
     kind = type(mode).__name__
     converted, left = [], {}
     modules = list(candidates(model))
     first = next((module for _, module in modules if isinstance(module, tuple(LAYERS))), None)
     for name, module in modules:
-        reason = survey.why_left(module) or why_not_again(module, mode)
+        reason = survey.why_left(module) or why_not_again(module, mode) or unused.get(name)
         inputs = outputs = False
         if reason is None:
             inputs = _chosen(mode, "filter_fn", name, module)
@@ -154,9 +160,15 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     for name, module in noisy_layers:
         if reason := survey.why_left(module):
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
-    plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     for _, module in noisy_layers:
         module.make_plain_(threshold)
-        _set_class_(module, plain[type(module)])
+        forget_noise_(module)
     sync_fast_paths_(model)
     return model
+
+
+def forget_noise_(module: NoisyLayer) -> None:
+    """Make a noisy layer the plain one that it was, with its weight as it is: no mask, and no gates folded into it."""
+    plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
+    module.strip_()
+    _set_class_(module, plain[type(module)])

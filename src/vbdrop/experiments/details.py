@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vbdrop.compression import sweep
+from vbdrop.compression import Plan
+from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.summary import summarise
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.counts import count
 from vbdrop.experiments.pictures import first_layer, masks
@@ -115,25 +117,22 @@ def size_against_error(model: nn.Module, test: Batch) -> list[dict[str, Any]] | 
     own = next((entry.threshold for _, entry in noisy_tensors(model) if entry.threshold is not None), None)
     if own is None:
         return None
-    compact_weights = []
-
-    def error(network: nn.Module) -> float:
-        compact_weights.append(sum(layer.compact for layer in count(network)))
-        return evaluate(network, test).error
-
-    points = sweep(model, error, [own + SWEEP_STEP * step for step in SWEEP_STEPS])
-    return [
-        {
-            "threshold": point.threshold,
-            "own": point.threshold == own,
-            "error": point.score,
-            "weights": point.weights,
-            "nonzero": point.nonzeros,
-            "compact_weights": compact,
-            "bytes": point.bytes,
-        }
-        for point, compact in zip(points, compact_weights, strict=True)
-    ]
+    points = []
+    for threshold in [own + SWEEP_STEP * step for step in SWEEP_STEPS]:
+        network = masked_copy(model, threshold)  # all shapes stay: the papers count the weights that are not zero
+        counts = summarise(network, network.state_dict(), Plan(), {}).after
+        points.append(
+            {
+                "threshold": threshold,
+                "own": threshold == own,
+                "error": evaluate(network, test).error,
+                "weights": counts.weights,
+                "nonzero": counts.nonzeros,
+                "compact_weights": sum(layer.compact for layer in count(network)),
+                "bytes": counts.bytes,
+            }
+        )
+    return points
 
 
 def _quantiles(values: Tensor) -> Sequence[float]:

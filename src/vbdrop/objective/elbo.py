@@ -16,6 +16,7 @@ from vbdrop.objective.decay import warn_of_decay
 from vbdrop.objective.divergence import kl_terms, noisy_tensors
 from vbdrop.objective.evidence_loss import check_n_train, loss_and_kl
 from vbdrop.objective.warmup import Warmup
+from vbdrop.objective.weight_reads import WeightWatch
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class ELBO:
         self._parts: tuple[Tensor | None, Tensor | None, Tensor, Tensor | None] | None = None
         self._watch: TrainingWatch | None = None
         self._calls_in_epoch = 0
+        self._first_steps: WeightWatch | None = WeightWatch(model)
         self.kl_weight = kl_weight
 
     @property
@@ -172,6 +174,8 @@ class ELBO:
         loss, divergence = loss_and_kl(nll, self.model, (weight if compiling else weight.item()) / self.n_train)
         self._parts = (nll.detach(), divergence, weight, loss.detach())
         if not compiling:
+            if self._first_steps is not None and self._first_steps.step(nll):
+                self._first_steps = None
             self._count()
         return loss
 

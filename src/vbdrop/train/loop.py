@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from vbdrop.compression.rewriting.memory_format import to_channels_last_
 from vbdrop.kernels import in_use
 from vbdrop.objective import kl, noisy_tensors
 from vbdrop.train import checkpoint
@@ -144,7 +145,7 @@ class _Run:
 
     def __init__(self, method: Method, model: nn.Module, train: Batch, test: Batch, budget: Budget) -> None:
         self.method, self.train, self.test, self.budget = method, train, test, budget
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
+        to_channels_last_(model)
         self.model = model  # a CPU trains convolutions and pooling a third faster in that order
         self.optimizer = torch.optim.Adam(method.groups(model, budget.lr), lr=budget.lr, fused=True)
         self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]

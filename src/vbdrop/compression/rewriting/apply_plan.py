@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from vbdrop.analysis.layer_shapes import beside, owner
 from vbdrop.compression.planning.plan import Cut, Plan
 from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy
-from vbdrop.compression.rewriting.memory_format import ordered_as
+from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
 from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
 from vbdrop.compression.rewriting.program import build, decoded_tensor
 from vbdrop.compression.rewriting.slicing import cut, merged
@@ -104,7 +104,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)
     if plan.channels_last and not is_bayesian(model):
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
+        to_channels_last_(model)
     return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)
 
 

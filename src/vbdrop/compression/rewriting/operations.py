@@ -143,12 +143,16 @@ FROM_SIZES = ("zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
 FROM_RANGES = ("arange", "arange.start", "arange.start_step", "linspace", "eye", "eye.m")
 LIKE = ("zeros_like", "ones_like", "full_like", "scalar_tensor", "sym_size.int", "sym_numel")
 
+OTHER_SIZES = "the inputs must have the sizes of the example that the model was compressed with; the batch may be any"
+"""What a program says that refuses inputs of other sizes."""
+
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys((*PRODUCTS, *NORMALIZATIONS, *POINTWISE, *IDENTITIES, *ARITHMETIC, *MOVEMENTS), PLAIN),
     **dict.fromkeys((*REDUCTIONS, *POOLS, *RESIZES, *FROM_RANGES, *LIKE), PLAIN),
     **dict.fromkeys(FROM_SIZES, Operation(sizes="size")),
     **dict.fromkeys(("conv1d.padding", "conv2d.padding", "conv3d.padding"), SAME_OR_VALID),
     **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), ROUNDED),
+    "_assert_scalar": Operation(words={"assert_msg": (OTHER_SIZES,)}),
     "pad": PADS,
     "gelu": Operation(words={"approximate": ("none", "tanh")}),
     "einsum": PLAIN,
@@ -168,6 +172,7 @@ ARITHMETIC_ON_SIZES: dict[str, Operation] = {
     "mod": Operation(call=operator.mod, numbers=2),
     "neg": Operation(call=operator.neg, numbers=1),
     "truediv": Operation(call=operator.truediv, numbers=2),
+    "eq": Operation(call=operator.eq, numbers=2),
     "getitem": Operation(call=operator.getitem),
 }
 """The function of Python's ``operator`` -> what is called for it."""

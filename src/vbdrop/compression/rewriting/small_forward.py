@@ -3,6 +3,7 @@
 import operator
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
@@ -11,16 +12,18 @@ from vbdrop.compression.planning.plan import ForwardProgram, Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
 from vbdrop.compression.rewriting.graph_writer import Writer
 from vbdrop.compression.rewriting.node_rewrites import EDITS, product, scattered
+from vbdrop.compression.rewriting.operations import OTHER_SIZES
 from vbdrop.compression.rewriting.program import ProgramError, encode, encoded_tensor
 
 
-def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> Writer:
+def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed_sizes: bool = False) -> Writer:
     """Write the graph of the small model.
 
     Args:
         liveness: Which units stay.
         inputs: The inputs that each weight keeps.
         plan: The plan, without a program.
+        fixed_sizes: Whether the graph refuses inputs whose sizes, that of the batch aside, are not the traced ones.
 
     Returns:
         The written graph, which also says how it differs from the traced one.
@@ -41,6 +44,9 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> Write
                 reason = f"`{argument.name}` holds {leaf!r}, and a graph would go on with it whatever it gets"
                 raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
         _unpack(writer, writer.graph.placeholder(argument.name), argument.tree)
+    if fixed_sizes:
+        for argument in traced.inputs:
+            _fix_sizes(writer, argument.tree)
     products = {place.node: place for place in liveness.facts.products}
     scatters = {scatter.node: scatter for scatter in liveness.facts.scatters}
     for node in traced.graph.nodes:
@@ -80,6 +86,15 @@ def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 
                 _unpack(writer, writer.call(operator.getitem, value, key), part)
     elif _has_nodes(tree):
         raise ProgramError(f"an input is a {type(tree).__name__}, which a graph cannot take apart")
+
+
+def _fix_sizes(writer: Writer, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
+    """Refuse tensors of other sizes than were traced; one that was traced as free may be any."""
+    for leaf in pytree.tree_leaves(tree):
+        for axis, size in enumerate(leaf.meta["val"].shape):
+            if isinstance(size, int):
+                found = writer.call(torch.ops.aten.sym_size.int, writer.value(leaf), axis)
+                writer.call(torch.ops.aten._assert_scalar.default, writer.call(operator.eq, found, size), OTHER_SIZES)
 
 
 def _structure(writer: Writer, tree: Any) -> Any:  # noqa: ANN401 -- any structure of outputs

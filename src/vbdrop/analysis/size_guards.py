@@ -1,0 +1,149 @@
+"""What a forward asks about the sizes of its inputs, and the sizes for which it may do something else."""
+
+import copy
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export.graph_signature import InputKind
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from vbdrop.analysis.graph import TRIED_BATCHES, export, is_tensor
+
+Axis = tuple[int, int]
+"""The number of a tensor among the inputs, in order, and an axis of it."""
+
+
+SIZE_READS: set[Callable[..., Any]] = {
+    *(Tensor.shape.__get__, Tensor.size, Tensor.numel, Tensor.nelement, Tensor.stride),  # type: ignore[attr-defined]
+}
+"""What code calls to ask a tensor for its sizes."""
+
+ITERATIONS: set[Callable[..., Any]] = {Tensor.__len__, Tensor.unbind}
+"""The same, by way of torch's own Python code."""
+
+
+@dataclass(frozen=True)
+class OtherSize:
+    """A size for which a forward may take another way.
+
+    Attributes:
+        axes: The axes that have this size together.
+        size: The size.
+        reason: Why it is worth a trial, for people.
+    """
+
+    axes: tuple[Axis, ...]
+    size: int
+    reason: str
+
+
+def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[OtherSize]:
+    """The sizes of inputs for which a model should be tried besides those of the example.
+
+    For every question that the forward asks about a size (``if x.shape[3] >= 16``) that is one for which the answer is
+    another one. Every axis, and all axes of one size together, are tried at twice their size, since a number may have
+    gone into a graph without a question.
+
+    Args:
+        model: A plain model, in eval mode.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+
+    Example:
+        >>> class Branching(nn.Module):
+        ...     def forward(self, x):
+        ...         return x.sum(1) if x.shape[1] < 20 else x.mean(1)
+        >>> for other in other_sizes(Branching(), (torch.zeros(4, 8),), {}):
+        ...     print(other.axes, other.size, other.reason)
+        ((0, 1),) 20 the forward asks for size < 20
+        ((0, 0),) 8 twice the size of the example
+        ((0, 1),) 16 twice the size of the example
+    """
+    tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
+    by_size: dict[int, list[Axis]] = {}
+    for number, tensor in enumerate(tensors):
+        for axis, size in enumerate(tensor.shape):
+            by_size.setdefault(size, []).append((number, axis))
+    tried: list[tuple[tuple[Axis, ...], int]] = [((axis,), size) for size, axes in by_size.items() for axis in axes]
+    tried += [(tuple(axes), size) for size, axes in by_size.items() if len(axes) > 1]
+    doubled = [OtherSize(axes, 2 * size, "twice the size of the example") for axes, size in sorted(tried)]
+    asked = _asked(model, args, dict(kwargs)) if _reads_sizes(model, args, dict(kwargs)) else []
+    return [*asked, *doubled]
+
+
+class _SizeReads(TorchFunctionMode):
+    """Notices code outside torch that asks for the sizes of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.any: bool = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if function in ITERATIONS:
+            self.any = True
+        elif function in SIZE_READS:
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            self.any = self.any or caller.partition(".")[0] != "torch"
+        return function(*args, **(kwargs or {}))
+
+
+def _reads_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a forward asks for sizes at all: a trace with free sizes takes seconds, and a call next to nothing."""
+    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
+    model = copy.deepcopy(model)
+    with torch.no_grad(), _SizeReads() as reads:
+        model(*args, **kwargs)
+    return bool(reads.any)
+
+
+def _asked(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[OtherSize]:
+    """The sizes that the questions of a forward lead to; none if it cannot be traced with free sizes."""
+    try:
+        program = export(model, args, kwargs, lambda x: [axis for axis, size in enumerate(x.shape) if size > 1])
+    except Exception:  # torch.export raises whatever the model's own code raises
+        return []
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind == InputKind.USER_INPUT]
+    axes, hints, environment = _symbols([node for node in inputs if is_tensor(node)])
+    found = []
+    for guard in () if environment is None else environment.guards:
+        expression = environment.replace(guard.expr)
+        for symbol in sorted(expression.free_symbols & axes.keys(), key=str):
+            if (size := _violating(expression, symbol, hints)) is not None:
+                question = str(expression)
+                for other in expression.free_symbols:
+                    question = question.replace(str(other), "size" if other == symbol else str(hints.get(other)))
+                found.append(OtherSize(tuple(axes[symbol]), size, f"the forward asks for {question}"))
+    return list(dict.fromkeys(found))
+
+
+def _symbols(inputs: list[fx.Node]) -> tuple[dict[Any, list[Axis]], dict[Any, int], Any]:
+    """Each free size -> the axes that have it, and its size in the example; and torch's record of the questions."""
+    axes: dict[Any, list[Axis]] = {}
+    hints: dict[Any, int] = {}
+    environment = None
+    for number, node in enumerate(inputs):
+        for axis, size in enumerate(node.meta["val"].shape):
+            if isinstance(size, torch.SymInt) and len(size.node.expr.free_symbols) == 1:
+                (symbol,) = size.node.expr.free_symbols
+                environment, hints[symbol] = size.node.shape_env, int(size.node.hint)
+                axes.setdefault(symbol, []).append((number, axis))
+    return axes, hints, environment
+
+
+def _violating(expression: Any, symbol: Any, hints: Mapping[Any, int]) -> int | None:  # noqa: ANN401 -- of sympy
+    """The first size for which an expression does not hold, with the sizes of the example for all others."""
+    for size in TRIED_BATCHES:
+        try:
+            if not bool(expression.subs({**hints, symbol: size})):
+                found: int = size
+                return found
+        except Exception:  # sympy and torch's functions for it raise many things where it cannot be said
+            continue
+    return None

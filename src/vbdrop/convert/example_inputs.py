@@ -1,0 +1,67 @@
+"""Example inputs in the forms that users have them, and a model that is run on them."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments by position, and by name."""
+
+
+def as_arguments(example_inputs: Any, example_kwargs: Mapping[str, Any] | None = None) -> Arguments:  # noqa: ANN401
+    """The example inputs as positional and named arguments.
+
+    Raises:
+        TypeError: If they are neither a tensor, a tuple or list of arguments, nor a dict of named ones.
+        ValueError: If a tensor among them has no elements.
+
+    Example:
+        >>> import torch
+        >>> as_arguments({"x": torch.zeros(1)})
+        ((), {'x': tensor([0.])})
+    """
+    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+        raise TypeError(f"`example_kwargs` must be a dict of inputs by name; got {type(example_kwargs).__name__}.")
+    named = dict(example_kwargs or {})
+    if isinstance(example_inputs, Mapping):
+        arguments: Arguments = (), {**example_inputs, **named}
+    elif isinstance(example_inputs, tuple | list):
+        arguments = tuple(example_inputs), named
+    elif isinstance(example_inputs, Tensor):
+        arguments = (example_inputs,), named
+    else:
+        kind = type(example_inputs).__name__
+        raise TypeError(f"`example_inputs` must be a tensor, a tuple of arguments or a dict; got {kind}.")
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, Tensor) and leaf.numel() == 0:
+            raise ValueError(f"`example_inputs` must hold at least one example; got a tensor of {list(leaf.shape)}.")
+    return arguments
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model, also where a module keeps an activation of its last forward.
+
+    Such a tensor belongs to a graph, and torch refuses to copy it; the copy has its values without the graph.
+
+    Raises:
+        ValueError: If the model cannot be copied; the message gives torch's reason.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Linear(2, 2)
+        >>> model.last = model(torch.zeros(1, 2))
+        >>> copied(model).last.grad_fn is None
+        True
+    """
+    leaves = [leaf for module in model.modules() for leaf in pytree.tree_leaves(dict(vars(module)))]
+    graphs = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_leaf]
+    try:
+        return copy.deepcopy(model, {id(leaf): leaf.detach().clone() for leaf in graphs})
+    except Exception as error:  # whatever the attributes of a model raise
+        raise ValueError(
+            f"`model` must be one that copy.deepcopy can copy; it raised {type(error).__name__}: {error}. Delete what "
+            "the model keeps between calls, such as an activation, first."
+        ) from error

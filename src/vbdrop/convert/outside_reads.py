@@ -1,0 +1,42 @@
+"""Layers that a conversion has to leave alone, since the model does not use them by their own forward."""
+
+from typing import Any
+
+from torch import nn
+
+from vbdrop.convert.example_inputs import as_arguments, copied
+from vbdrop.layers import LAYERS
+from vbdrop.objective.weight_reads import weight_reads
+
+
+def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa: ANN401 -- in any form
+    """For each layer whose own forward is not all that reads its weight, the reason to leave it.
+
+    Args:
+        model: The model before its conversion; it is not changed.
+        example_inputs: Inputs that it accepts: a tensor, a tuple of arguments or a dict of named ones.
+
+    Raises:
+        ValueError: If the model does not accept the inputs.
+
+    Example:
+        >>> import torch
+        >>> class FirstOnly(nn.Sequential):
+        ...     def forward(self, x):
+        ...         return self[0](x)
+        >>> why_unused(FirstOnly(nn.Linear(2, 2), nn.Linear(2, 2)), torch.zeros(1, 2))
+        {'1': 'its forward is not called for the example inputs'}
+    """
+    args, kwargs = as_arguments(example_inputs)
+    model = copied(model).eval()
+    kinds = (*LAYERS, *LAYERS.values())
+    layers = {name: m for name, m in model.named_modules() if type(m) in kinds and "weight" in m._parameters}
+    layers = {name: layer for name, layer in layers.items() if layer.get_parameter("weight").is_floating_point()}
+    try:
+        reads = weight_reads(model, layers, args, kwargs)
+    except Exception as error:
+        raise ValueError(
+            f"`example_inputs` must be inputs that the model accepts; it raised {type(error).__name__}: {error}"
+        ) from error
+    unused = dict.fromkeys(sorted(layers.keys() - reads.called), "its forward is not called for the example inputs")
+    return unused | dict.fromkeys(sorted(reads.outside), "its weight is read outside its own forward")

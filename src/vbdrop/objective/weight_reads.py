@@ -1,0 +1,212 @@
+"""Who reads the weights of a layer: its own forward, which adds the noise and the mask, or something else.
+
+Module code may pass ``self.qkv.weight`` to ``F.linear`` itself, as torchvision's Swin attention does, or decode with
+``self.encoder.weight.t()``. Such a read sees the plain mean: no noise in training, no mask in eval mode. The autograd
+graph shows every read that a gradient flows through.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.utils import _pytree as pytree
+
+from vbdrop.layers import NoisyLayer, Variational
+from vbdrop.objective.checks import some
+
+WATCHED_STEPS = 5
+"""A layer that none of so many training steps used is named."""
+
+REMEDY = (
+    "Convert with vbdrop.convert_(model, ..., example_inputs=...), which leaves such layers alone, or leave them out "
+    "with the mode's filter_fn"
+)
+
+
+@dataclass(frozen=True)
+class WeightReads:
+    """What was seen of the reads of some layers' weights in one forward.
+
+    Attributes:
+        called: The layers whose own forward ran.
+        outside: The layers whose weight was read outside their own forward.
+    """
+
+    called: set[str]
+    outside: set[str]
+
+
+def weight_reads(
+    model: nn.Module, layers: Mapping[str, nn.Module], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> WeightReads:
+    """Run a model once, and tell how the weights of some of its layers are read.
+
+    Args:
+        model: The model; pass a copy, since the forward may write into it and its parameters are set to require
+            gradients.
+        layers: The layers to look at, by name; each has a ``weight``.
+        args: Inputs by position.
+        kwargs: Inputs by name.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        >>> reads = weight_reads(model, dict(model.named_children()), (torch.zeros(1, 2),), {})
+        >>> sorted(reads.called), reads.outside
+        (['0', '1'], set())
+    """
+    weights = {name: layer.get_parameter("weight").requires_grad_() for name, layer in layers.items()}
+    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
+    with torch.enable_grad(), _own_reads(layers) as (called, own):
+        outputs = model(*args, **kwargs)
+    reads = _reads(_starts(outputs), weights.values())
+    outside = {name for name, weight in weights.items() if reads[id(weight)] - own}
+    return WeightReads(called, outside)
+
+
+class WeightWatch:
+    """Looks at the first training steps for converted layers whose noise does not take part in the loss.
+
+    Args:
+        model: A converted model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._steps = 0
+        self._unused: set[str] | None = None
+        self._doubtful: dict[str, NoisyLayer] = {}
+        self._own: set[Node] = set()
+        self._handles: list[Any] = []
+
+    def step(self, nll: Tensor) -> bool:
+        """Look at one training step.
+
+        Args:
+            nll: The loss without its KL, before its backward.
+
+        Returns:
+            Whether enough was seen.
+
+        Raises:
+            RuntimeError: If the weight of a layer is used, and the noise of that layer is not.
+        """
+        layers = dict(_trained(self._model))
+        if nll.grad_fn is None or not layers:
+            return False
+        watched = {id(p): p for layer in layers.values() for p in (layer.weight, *_rates(layer))}
+        reads = _reads([nll.grad_fn], watched.values())
+        if not any(reads.values()):
+            return True  # parameters were swapped or recomputed: the graph does not show them
+        noisy = {name for name, layer in layers.items() if any(reads[id(rate)] for rate in _rates(layer))}
+        if bare := [name for name, layer in layers.items() if name not in noisy and reads[id(layer.weight)]]:
+            self.stop()
+            raise RuntimeError(
+                f"the loss uses the weights of {some(bare)} without their noise: they are read outside the layer's own "
+                "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
+                f"learn from the KL alone, and everything would die. {REMEDY}."
+            )
+        self._note_doubtful(layers, reads)
+        self._steps += 1
+        unused = set(layers) - noisy
+        self._unused = unused if self._unused is None else self._unused & unused
+        if self._unused and self._steps >= WATCHED_STEPS:
+            warnings.warn(
+                f"{some(sorted(self._unused))} took no part in the loss of the first {self._steps} steps: only the KL "
+                "trains these layers, and everything in them will die. Leave out what the forward does not use with "
+                "the mode's filter_fn.",
+                stacklevel=3,
+            )
+        return not self._doubtful and (not self._unused or self._steps >= WATCHED_STEPS)
+
+    def _note_doubtful(self, layers: dict[str, NoisyLayer], reads: Mapping[int, set[Node]]) -> None:
+        """Judge the layers whose hooks saw this step, and put hooks on those that more than one operation read."""
+        if self._handles:
+            outside = [
+                name
+                for name, layer in self._doubtful.items()
+                if reads[id(layer.weight)] & self._own and reads[id(layer.weight)] - self._own
+            ]
+            self.stop()
+            if outside:
+                warnings.warn(
+                    f"the weights of {some(outside)} are also read outside the layers' own forward, where they have "
+                    "neither noise nor mask: vbdrop.compress cannot remove anything from them if any of their weights "
+                    f"are dead. If that is not a penalty of your own, change it: {REMEDY[0].lower()}{REMEDY[1:]}.",
+                    stacklevel=4,
+                )
+        elif self._steps == 0:
+            self._doubtful = {name: layer for name, layer in layers.items() if len(reads[id(layer.weight)]) > 1}
+            self._handles = [layer.register_forward_hook(self._remember) for layer in self._doubtful.values()]
+
+    def _remember(self, layer: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401
+        if not torch.compiler.is_compiling():
+            self._own |= set(_walk(_starts(outputs), _starts(inputs)))
+
+    def stop(self) -> None:
+        """Remove every hook."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._doubtful, self._own = [], {}, set()
+
+
+def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
+    """The converted layers in training mode whose parameters are plain ones, not shards of a process group."""
+    for name, module in model.named_modules():
+        is_watched = isinstance(module, NoisyLayer) and module.training and type(module.weight) is nn.Parameter
+        if is_watched and any(rate.requires_grad for rate in _rates(module)):
+            yield name, module
+
+
+def _rates(layer: NoisyLayer) -> list[nn.Parameter]:
+    """The rates of a layer's weights and gates."""
+    return [entry.rate for part in layer.modules() if isinstance(part, Variational) for entry in part.variational()]
+
+
+@contextmanager
+def _own_reads(layers: Mapping[str, nn.Module]) -> Iterator[tuple[set[str], set[Node]]]:
+    """Inside the block, collect which layers are called, and the operations inside their forwards."""
+    called, own = set[str](), set[Node]()
+    names = {id(layer): name for name, layer in layers.items()}
+
+    def remember(layer: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:  # noqa: ANN401
+        called.add(names[id(layer)])
+        own.update(_walk(_starts(outputs), _starts((inputs, kwargs))))
+
+    handles = [layer.register_forward_hook(remember, with_kwargs=True) for layer in layers.values()]
+    try:
+        yield called, own
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _starts(tree: Any) -> list[Node]:  # noqa: ANN401 -- any structure of tensors
+    return [leaf.grad_fn for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+
+
+def _walk(starts: Iterable[Node], ends: Iterable[Node] = ()) -> Iterator[Node]:
+    """Every operation from which a gradient comes, back to the ends."""
+    seen = set(ends)
+    stack = [node for node in starts if node not in seen]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack += [source for source, _ in node.next_functions if source is not None]
+
+
+def _reads(starts: Iterable[Node], parameters: Iterable[Tensor]) -> dict[int, set[Node]]:
+    """The ``id`` of each parameter -> the operations that read it."""
+    found: dict[int, set[Node]] = {id(parameter): set() for parameter in parameters}
+    for node in _walk(starts):
+        for source, _ in node.next_functions:
+            variable = getattr(source, "variable", None)
+            if variable is not None and id(variable) in found:
+                found[id(variable)].add(node)
+    return found

@@ -1,0 +1,125 @@
+import warnings
+
+import pytest
+import torch
+from tests.convert.outside import Attention, TiedDecoder
+from torch import nn
+
+import vbdrop
+from vbdrop.layers import NoisyLayer, register_layer
+from vbdrop.layers.table import LAYERS
+from vbdrop.objective.weight_reads import WATCHED_STEPS, WeightWatch, weight_reads
+
+MODES = [vbdrop.Weights(), vbdrop.Units(), vbdrop.Rates()]
+
+
+def chain(mode, middle: nn.Module | None = None) -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16) if middle is None else middle, nn.Linear(16, 4))
+    vbdrop.convert_(model, mode)
+    return model
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_a_call_is_told_from_a_read():
+    model = nn.Sequential(nn.Linear(8, 16), Attention(), TiedDecoder(16, 6))
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    reads = weight_reads(model, layers, (torch.randn(2, 5, 8),), {})
+    assert reads.called == {"0", "2.encoder"}
+    assert reads.outside == {"1.qkv", "1.proj", "2.encoder"}
+    assert hooks(model) == 0
+
+
+def test_a_layer_that_is_called_twice_reads_its_weight_by_itself():
+    layer = nn.Linear(4, 4)
+    reads = weight_reads(nn.Sequential(layer, nn.ReLU(), layer), {"0": layer}, (torch.randn(2, 4),), {})
+    assert (reads.called, reads.outside) == ({"0"}, set())
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_the_first_step_refuses_weights_that_are_read_without_their_noise(mode):
+    model = chain(mode, Attention())
+    elbo = vbdrop.ELBO(model, n_train=10)
+    with pytest.raises(
+        RuntimeError, match=r"uses the weights of '1\.qkv', '1\.proj' without their noise.*example_inputs"
+    ):
+        elbo(model(torch.randn(2, 5, 8)).square().mean())
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_a_tied_decoder_is_named_at_the_second_step_and_nothing_stays(mode):
+    model = TiedDecoder(8, 6)
+    vbdrop.convert_(model, mode)
+    elbo, x = vbdrop.ELBO(model, n_train=10), torch.randn(5, 8)
+    elbo(model(x).square().mean()).backward()
+    with pytest.warns(UserWarning, match="the weights of 'encoder' are also read outside"):
+        elbo(model(x).square().mean()).backward()
+    elbo(model(x).square().mean()).backward()
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_an_ordinary_model_is_left_in_peace(mode, fused):
+    model = chain(mode)
+    for module in model.modules():
+        if isinstance(module, NoisyLayer):
+            module.fused = fused
+    watch, done = WeightWatch(model), False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(WATCHED_STEPS):
+            done = done or watch.step(model(torch.randn(3, 8)).square().mean())
+    assert done
+    assert hooks(model) == 0
+
+
+def test_a_layer_that_no_step_uses_is_named_once():
+    model = chain(vbdrop.Weights())
+    elbo, x = vbdrop.ELBO(model, n_train=10), torch.randn(3, 8)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2 * WATCHED_STEPS):
+            elbo(model[1](model[0](x)).square().mean())
+    (warning,) = [str(one.message) for one in told if "took no part" in str(one.message)]
+    assert warning.startswith("'2' took no part in the loss of the first 5 steps")
+
+
+def test_a_layer_that_a_later_step_uses_is_not():
+    model = chain(vbdrop.Weights())
+    watch, x = WeightWatch(model), torch.randn(3, 8)
+    assert not watch.step(model[1](model[0](x)).square().mean())
+    assert watch.step(model(x).square().mean())
+
+
+def test_eval_mode_and_frozen_rates_say_nothing():
+    model = chain(vbdrop.Weights())
+    watch = WeightWatch(model)
+    assert not watch.step(model.eval()(torch.randn(3, 8)).square().mean())
+    with torch.no_grad():
+        assert not watch.step(model.train()(torch.randn(3, 8)).square().mean())
+
+
+def test_a_registered_class_without_a_noisy_forward_is_refused_at_the_first_step():
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class NotNoisy(vbdrop.layers.Linear, Scaled):
+        def forward(self, x):
+            return 2 * nn.functional.linear(x, self.weight, self.bias)
+
+    register_layer(Scaled, NotNoisy)
+    try:
+        model = nn.Sequential(Scaled(4, 3), nn.Linear(3, 2))
+        vbdrop.convert_(model, vbdrop.Weights())
+        with pytest.raises(
+            RuntimeError, match=r"'0' without their noise.*register_layer was given has no noisy forward"
+        ):
+            vbdrop.ELBO(model, n_train=10)(model(torch.randn(2, 4)).square().mean())
+    finally:
+        del LAYERS[Scaled]
