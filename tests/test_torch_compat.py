@@ -8,6 +8,7 @@ from vbdrop._torch_compat import (
     ConvNd,
     ConvTransposeNd,
     autocast_is_on,
+    forward_mode_is_on,
     has_global_hooks,
     local_shard,
     transforms_are_on,
