@@ -1,8 +1,9 @@
 """The cost of a training step against the plain network's: forward, loss with its KL, backward and optimizer.
 
-    python -m benchmarks.step [--threads 2] [--batch 128] [--rounds 40]
+    python -m benchmarks.step [--threads 2] [--batch 128] [--rounds 40] [--compiled]
 
-Every mode runs on its own copy of the same network, with fused Adam, nothing dead, interleaved in one process.
+Every mode runs on its own copy of the same network, with fused Adam, nothing dead, interleaved in one process. With
+``--compiled`` each also runs through `torch.compile`, and the last column is its time against the same step without.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.networks import NETWORKS
 from benchmarks.variants import OWN
-from benchmarks.worker import times
+from benchmarks.worker import COMPILED, times
 
 
 def main() -> None:
@@ -20,13 +21,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--network", choices=NETWORKS, action="append", help="one of them; all if left out")
+    parser.add_argument("--compiled", action="store_true", help="compare with compiled steps, too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"torch {torch.__version__}, {args.threads} threads, batch {args.batch}, {args.rounds} rounds")
+    variants = [name for own in OWN for name in ([own, own + COMPILED] if args.compiled else [own])]
     for network in args.network or NETWORKS:
         print(network)
-        for mode, found in times(network, OWN, args.batch, args.rounds).items():
-            print(f"  {mode:<16}{found['milliseconds']:9.2f} ms{found['ratio']:7.2f} x plain", flush=True)
+        found = times(network, variants, args.batch, args.rounds)
+        for mode in OWN:
+            line = f"  {mode:<16}{found[mode]['milliseconds']:9.2f} ms{found[mode]['ratio']:7.2f} x plain"
+            if args.compiled:
+                line += f"{found[mode + COMPILED]['ratio'] / found[mode]['ratio']:7.2f} x eager if compiled"
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -36,14 +36,25 @@ LONGEST = 3600
 """Seconds that one process may take."""
 
 
-def training_step(model: nn.Module, images: Tensor, labels: Tensor, objective: Objective) -> Callable[[int], None]:
+COMPILED = ", compiled"
+"""After the name of a variant: its forward, loss and backward by `torch.compile`."""
+
+
+def training_step(
+    model: nn.Module, images: Tensor, labels: Tensor, objective: Objective, compiled: bool = False
+) -> Callable[[int], None]:
     """One whole step, as `interleaved` calls it: forward, loss, backward and fused Adam."""
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return objective(F.cross_entropy(model(images), labels))
+
+    if compiled:
+        loss_of = torch.compile(loss_of)
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, weight_decay=0.0), lr=1e-6, fused=True)
 
     def step(_: int) -> None:
         optimizer.zero_grad()
-        loss = objective(F.cross_entropy(model(images), labels))
-        loss.backward()
+        loss_of(images, labels).backward()
         optimizer.step()
 
     return step
@@ -54,7 +65,8 @@ def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
     torch.manual_seed(0)
     model = network(name)
     images, labels = examples(name, batch)
-    step = training_step(model, images, labels, VARIANTS[variant].make(model))
+    objective = VARIANTS[variant.removesuffix(COMPILED)].make(model)
+    step = training_step(model, images, labels, objective, compiled=variant.endswith(COMPILED))
     step(0)
     return step
 

@@ -8,6 +8,7 @@ from vbdrop._torch_compat import (
     ConvNd,
     ConvTransposeNd,
     autocast_is_on,
+    forward_mode_is_on,
     has_global_hooks,
     local_shard,
     transforms_are_on,
@@ -33,8 +34,9 @@ def test_transforms_and_forward_mode_are_seen():
     function = torch.func.grad(lambda x: seen.append(transforms_are_on()) or x.sum())
     torch.func.vmap(function)(torch.ones(2, 3))
     with forward_ad.dual_level():
-        seen.append(transforms_are_on())
-    assert seen == [True, True]
+        seen += [transforms_are_on(), forward_mode_is_on()]
+    assert seen == [True, True, True]
+    assert not forward_mode_is_on()
     assert not transforms_are_on()
 
 

@@ -10,7 +10,15 @@ from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 from torch.nn.modules.module import _has_any_global_hook
 
-__all__ = ["ConvNd", "ConvTransposeNd", "autocast_is_on", "has_global_hooks", "local_shard", "transforms_are_on"]
+__all__ = [
+    "ConvNd",
+    "ConvTransposeNd",
+    "autocast_is_on",
+    "forward_mode_is_on",
+    "has_global_hooks",
+    "local_shard",
+    "transforms_are_on",
+]
 
 
 def autocast_is_on() -> bool:
@@ -24,6 +32,7 @@ def autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def transforms_are_on() -> bool:
     """Whether a transform of `torch.func` (vmap, grad, jvp) or forward-mode differentiation is active.
 
@@ -34,6 +43,17 @@ def transforms_are_on() -> bool:
         ([True], False)
     """
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def forward_mode_is_on() -> bool:
+    """Whether forward-mode differentiation (`torch.func.jvp`, dual numbers) is active.
+
+    Example:
+        >>> forward_mode_is_on()
+        False
+    """
+    return forward_ad._current_level >= 0
 
 
 def has_global_hooks() -> bool:

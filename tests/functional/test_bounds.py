@@ -50,3 +50,14 @@ def test_a_plain_clamp_never_comes_back():
     value = torch.tensor(2.0, requires_grad=True)
     (value.clamp_max(0.0) + 1.0).square().backward()
     assert value.grad.item() == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, for forward mode
+def test_it_can_be_transformed():
+    value = torch.tensor([-1.0, 2.0])
+    by_value = torch.func.vmap(torch.func.grad(lambda v: -upper_bounded(v, 0.0)))(value)
+    assert by_value.tolist() == [-1.0, 0.0]
+    back = torch.func.vmap(torch.func.grad(lambda v: upper_bounded(v, 0.0)))(value)
+    assert back.tolist() == [1.0, 1.0]
+    _, along = torch.func.jvp(lambda v: upper_bounded(v, 0.0), (value,), (torch.ones(2),))
+    assert along.tolist() == [1.0, 0.0]

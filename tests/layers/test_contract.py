@@ -356,19 +356,48 @@ def test_it_says_what_it_is(plain, noisy, modes):
 @pytest.mark.filterwarnings("ignore:.*autograd.function.Function.*should not be instantiated")  # torch's own compiler
 @pytest.mark.parametrize("modes", ["weights", "rates-unit", "weights-units"], indirect=True)
 def test_training_compiles_without_a_break(plain, randomised, modes, x):
-    """The same draws and the same gradients as the plain formula without the compiler."""
+    """The same draws and the same gradients as without the compiler."""
     torch.compiler.reset()
     layer = randomised(plain, *modes).train()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     results = []
-    for function, fused in ((layer, False), (compiled, True)):
+    for function in (layer, compiled):
         layer.zero_grad()
-        layer.fused = fused
         torch.manual_seed(5)
         out = function(x)
         out.square().sum().backward()
         results.append([out.detach(), *(p.grad for p in layer.parameters())])
     torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, for forward mode
+def test_it_can_be_transformed(plain, randomised, modes, x):
+    """Gradients of each example, and a derivative along a direction, by `torch.func`."""
+    layer = randomised(plain, *modes).train()
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+    each = torch.func.vmap(
+        torch.func.grad(
+            lambda p, example: torch.func.functional_call(layer, p, (example.unsqueeze(0),)).square().sum()
+        ),
+        in_dims=(None, 0),
+        randomness="different",
+    )(parameters, x)
+    assert all(g.shape == (len(x), *parameters[name].shape) for name, g in each.items())
+    assert all(g.isfinite().all() for g in each.values())
+    layer.eval()
+
+    def loss(p):
+        return torch.func.functional_call(layer, p, (x,)).square().sum()
+
+    for training in (False, True):
+        layer.train(training)
+        direction = {name: torch.randn_like(p) for name, p in parameters.items()}
+        torch.manual_seed(5)
+        _, along = torch.func.jvp(loss, (parameters,), (direction,))
+        torch.manual_seed(5)
+        gradient = torch.func.grad(loss)(parameters)
+        expected = sum((gradient[name] * d).sum() for name, d in direction.items())
+        torch.testing.assert_close(along, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_eval_exports_for_any_batch(plain, randomised, modes, x):

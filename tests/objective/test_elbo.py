@@ -1,4 +1,5 @@
 import math
+import threading
 import warnings
 
 import numpy as np
@@ -401,6 +402,33 @@ class TestTrainingThatGoesWrong:
         assert said.count("'0.gate'") == said.count("'2.gate'") == 1, said
         assert "is dead" in said
         assert "lower `kl_weight` (now 20)" in said
+
+
+class TestThreads:
+    @pytest.mark.parametrize("mode", [Weights(), Units()], ids=str)
+    def test_one_model_in_several_threads(self, mode):
+        """No step raises, and every loss is that of a forward of its own: likelihood and KL."""
+        model = converted(mode)
+        elbo, errors = ELBO(model, n_train=100, check_every=0), []
+        expected = kl(model).item() / 100
+
+        def steps() -> None:
+            try:
+                for _ in range(100):
+                    x, y = batch()
+                    nll = F.cross_entropy(model(x), y)
+                    loss = elbo(nll)
+                    assert loss.item() == pytest.approx(nll.item() + expected, rel=1e-5)
+                    torch.autograd.grad(loss, list(model.parameters()))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=steps) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
 
 
 class TestCompiled:

@@ -5,15 +5,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vbdrop._torch_compat import forward_mode_is_on
+
 
 class _UpperBounded(torch.autograd.Function):
     """Clamps the value; stops only the gradient that would push a value at the bound further out."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, value: Tensor, bound: float) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(value)
-        ctx.bound = bound
+    def forward(value: Tensor, bound: float) -> Tensor:
         return value.clamp_max(bound)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ANN401
+        value, ctx.bound = inputs
+        ctx.save_for_backward(value)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
@@ -40,5 +47,7 @@ def upper_bounded(value: Tensor, bound: float | None) -> Tensor:
     """
     if bound is None:
         return value
+    if forward_mode_is_on():  # it has no direction to come back from
+        return value.clamp_max(bound)
     bounded: Tensor = _UpperBounded.apply(value, bound)  # type: ignore[no-untyped-call]
     return bounded

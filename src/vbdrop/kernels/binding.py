@@ -24,6 +24,7 @@ def _kernels(work: int) -> tuple[ctypes.CDLL, int]:
     return found, torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def available() -> bool:
     """Whether there are kernels in this process."""
     return library() is not None
@@ -34,9 +35,14 @@ def _kernels_for_product(samples: int, inputs: int, outputs: int) -> tuple[ctype
     return _kernels(samples * inputs * outputs // STEPS_OF_AN_ELEMENT)
 
 
-@lru_cache(maxsize=1)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def has_products() -> bool:
     """Whether the kernels have products of matrices for this processor that are as quick as torch's own."""
+    return _has_products()
+
+
+@lru_cache(maxsize=1)
+def _has_products() -> bool:
     found = library()
     return found is not None and bool(found.vbdrop_has_products())
 

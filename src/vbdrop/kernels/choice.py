@@ -2,7 +2,8 @@
 
 The kernels read float32 numbers from the CPU's memory in the order in which they lie there. Everything else is computed
 by the formulas of `vbdrop.functional`: other dtypes and devices, subclasses of tensors, views with gaps, whatever a
-transform of `torch.func` or the compiler traces, and everything where there is no C compiler or ``VBDROP_NATIVE=0``.
+transform of `torch.func` traces, and everything where there is no C compiler or ``VBDROP_NATIVE=0``. Compiled code
+calls the kernels as operators (`vbdrop.kernels.operators`), with inputs that are contiguous and a noise of their own.
 """
 
 from collections.abc import Iterator
@@ -22,14 +23,16 @@ def in_memory(*tensors: Tensor) -> bool:
         >>> in_memory(torch.ones(2), torch.ones(2)), in_memory(torch.ones(2).double())
         (True, False)
     """
-    shape, in_order = tensors[0].shape, True
+    shape, in_order, compiling = tensors[0].shape, True, torch.compiler.is_compiling()
     for t in tensors:  # a loop, since it runs many times in a step
         if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape:
             return False
-        if (type(t) is not Tensor and type(t) is not nn.Parameter) or t.is_neg():
+        if type(t) is not Tensor and type(t) is not nn.Parameter:
+            return False
+        if not compiling and t.is_neg():  # the operators of compiled code see to it themselves
             return False
         in_order = in_order and t.is_contiguous()
-    return in_order or all(is_channels_last(t) for t in tensors)
+    return in_order or (not compiling and all(is_channels_last(t) for t in tensors))
 
 
 def is_channels_last(tensor: Tensor) -> bool:
@@ -59,9 +62,7 @@ def formulas_only() -> Iterator[None]:
 
 def kernels_apply() -> bool:
     """Whether there are kernels, and nothing is active that has to see the operations of the formula."""
-    if torch.compiler.is_compiling() or transforms_are_on():
-        return False
-    return not _formulas_only and binding.available()
+    return not transforms_are_on() and not _formulas_only and binding.available()
 
 
 def takes(*tensors: Tensor) -> bool:
@@ -78,8 +79,8 @@ def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: T
     """Whether a kernel is used for gates: with a noise that is none yet, or one number for each sample and unit."""
     if not (kernels_apply() and x.is_contiguous() and in_memory(x) and in_memory(mean, log_sigma2)):
         return False
-    if noise is None:
-        return True
+    if noise is None or torch.compiler.is_compiling():
+        return noise is None  # the operators of compiled code draw their own
     count = x.shape[: x.dim() + axis + 1].numel()
     return noise.numel() == count and noise.is_contiguous() and in_memory(noise)
 
@@ -102,7 +103,9 @@ def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tenso
         return False
     if bias is not None and not (bias.shape == weight.shape[:1] and in_memory(bias)):
         return False
-    return noise is None or (noise.shape == (rows.shape[0], weight.shape[noise_axis]) and in_memory(noise))
+    if noise is None or torch.compiler.is_compiling():
+        return noise is None
+    return noise.shape == (rows.shape[0], weight.shape[noise_axis]) and in_memory(noise)
 
 
 def as_matrix(x: Tensor) -> Tensor:

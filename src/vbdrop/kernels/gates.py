@@ -1,5 +1,6 @@
 """The training forward of gates, and of a linear layer behind them: by kernels where they can be used."""
 
+import math
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from vbdrop.functional import noisy_gates_reference
 from vbdrop.functional.gates import check_units
 from vbdrop.functional.masks import largest_alpha
-from vbdrop.kernels import binding
+from vbdrop.kernels import binding, operators
 from vbdrop.kernels.binding import Gates
 from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes_gates, takes_linear
 from vbdrop.kernels.once import once
@@ -28,8 +29,7 @@ class NoisyGates(torch.autograd.Function):
         noise: Tensor | None,
     ) -> Tensor:
         """Multiply units by their gates; those are dead where ``sigma2 >= limit * mean**2``."""
-        space = x.shape[axis + 1 :].numel() if axis < -1 else 1
-        out, gates = binding.gate(x, mean, log_sigma2, limit, space, noise)
+        out, gates = binding.gate(x, mean, log_sigma2, limit, _space(x, axis), noise)
         ctx.save_for_backward(x, mean, *gates)
         return out
 
@@ -99,7 +99,11 @@ def noisy_gates(
     if not takes_gates(x, mean, log_sigma2, axis, noise):
         return noisy_gates_reference(x, mean, log_sigma2, axis, threshold, noise)
     check_units(x, mean, axis)
-    gated: Tensor = NoisyGates.apply(x, mean, log_sigma2, _limit(threshold), axis, noise)  # type: ignore[no-untyped-call]
+    gated: Tensor
+    if torch.compiler.is_compiling():
+        gated = operators.gate(x, mean, log_sigma2, _limit(threshold), _space(x, axis))[0]
+    else:
+        gated = NoisyGates.apply(x, mean, log_sigma2, _limit(threshold), axis, noise)  # type: ignore[no-untyped-call]
     return gated
 
 
@@ -132,8 +136,17 @@ def gated_linear(
         return None
     if not in_memory(mean, log_sigma2) or mean.shape != weight.shape[1:]:
         return None
-    out: Tensor = GatedLinear.apply(rows, mean, log_sigma2, weight, bias, _limit(threshold), noises)  # type: ignore[no-untyped-call]
+    out: Tensor
+    if torch.compiler.is_compiling():
+        out = operators.gated_linear(rows, mean, log_sigma2, weight, bias, _limit(threshold))[0]
+    else:
+        out = GatedLinear.apply(rows, mean, log_sigma2, weight, bias, _limit(threshold), noises)  # type: ignore[no-untyped-call]
     return out if rows is x else out.view(*x.shape[:-1], -1)
+
+
+def _space(x: Tensor, axis: int) -> int:
+    """How many numbers a sample has for each unit."""
+    return math.prod(x.shape[axis + 1 :]) if axis < -1 else 1
 
 
 def _limit(threshold: float | None) -> float:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vbdrop._torch_compat import transforms_are_on
 from vbdrop.functional import kl_and_gradients_reference, kl_sum_reference
-from vbdrop.kernels import binding
+from vbdrop.kernels import binding, operators
 from vbdrop.kernels.choice import takes
 from vbdrop.priors import Hierarchical, LogUniform, Prior
 
@@ -42,6 +42,27 @@ def _value_and_gradients(
     if not needed:
         return kl_sum_reference(theta, log_sigma2, *term), None, None
     return kl_and_gradients_reference(theta, log_sigma2, *term, scale)
+
+
+def _traced(term: KLTerm, theta: Tensor, log_sigma2: Tensor) -> Tensor:
+    """The KL of one tensor of weights for a compiler or a transform: an operator, or the formula."""
+    compiled = _COMPILED.get(type(term.prior))
+    if compiled is None or not takes(theta, log_sigma2):
+        return kl_sum_reference(theta, log_sigma2, *term)
+    if isinstance(term.factor, Tensor):
+        return kl_sum_reference(theta, log_sigma2, *term)
+    total: Tensor = operators.kl(theta, log_sigma2, *compiled)[0]
+    return total * term.factor
+
+
+def scaled(kl: Tensor, scale: float | Tensor) -> Tensor:
+    """The product of both, in the precision of the KL: that of a scale of no axes would win.
+
+    Example:
+        >>> scaled(torch.tensor(2.0), torch.tensor(0.5, dtype=torch.float64))
+        tensor(1.)
+    """
+    return kl * (scale.to(kl.dtype) if isinstance(scale, Tensor) else scale)
 
 
 def _sum(values: Sequence[Tensor]) -> Tensor:
@@ -104,15 +125,16 @@ def kl_total(terms: Sequence[KLTerm], tensors: Sequence[Tensor], scale: float | 
         ``scale`` times the sum over all weights, with its gradient; and the sum itself, detached.
 
     Example:
-        >>> scaled, total = kl_total([KLTerm(Hierarchical())], [torch.ones(2), torch.zeros(2)], scale=0.5)
-        >>> float(scaled), float(total)  # half of, and twice half of log 2
+        >>> half, total = kl_total([KLTerm(Hierarchical())], [torch.ones(2), torch.zeros(2)], scale=0.5)
+        >>> float(half), float(total)  # half of, and twice half of log 2
         (0.346..., 0.693...)
     """
     if torch.compiler.is_compiling() or transforms_are_on():
-        total = _formula(terms, tensors)
-        return total * scale, total.detach()
-    scaled, total = _KLTotal.apply(terms, float(scale), *tensors)  # type: ignore[no-untyped-call]
-    return scaled, total
+        pairs = zip(terms, _pairs(tensors), strict=True)
+        total = _sum([_traced(term, *pair) for term, pair in pairs])
+        return scaled(total, scale), total.detach()
+    both: tuple[Tensor, Tensor] = _KLTotal.apply(terms, float(scale), *tensors)  # type: ignore[no-untyped-call]
+    return both
 
 
 def kl_sum(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: float | Tensor = 1.0) -> Tensor:

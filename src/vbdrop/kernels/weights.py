@@ -18,7 +18,7 @@ from vbdrop.functional import (
 )
 from vbdrop.functional.local_reparameterization import output_variance
 from vbdrop.functional.masks import largest_alpha
-from vbdrop.kernels import binding
+from vbdrop.kernels import binding, operators
 from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes, takes_linear
 from vbdrop.kernels.once import once
 
@@ -112,7 +112,11 @@ def _linear(
     rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
     if not takes_linear(rows, theta, bias, noises, noise_axis=0):
         return None
-    out: Tensor = NoisyLinear.apply(rows, theta, log_sigma2, log_alpha, bias, limit, noises)  # type: ignore[no-untyped-call]
+    out: Tensor
+    if torch.compiler.is_compiling():
+        out = operators.noisy_linear(rows, theta, log_sigma2, log_alpha, bias, limit)[0]
+    else:
+        out = NoisyLinear.apply(rows, theta, log_sigma2, log_alpha, bias, limit, noises)  # type: ignore[no-untyped-call]
     return out if rows is x else out.view(*x.shape[:-1], -1)
 
 
@@ -132,8 +136,12 @@ def noisy_product(
         tensor([[6.]])
     """
     mean, variance = product(x, weight, bias), output_variance(x, sigma2, product)
-    if not takes(mean, variance, *([] if noise is None else [noise])):
+    compiling = torch.compiler.is_compiling()
+    if not takes(mean, variance, *([] if noise is None else [noise])) or (compiling and noise is not None):
         return perturbed_reference(mean, variance, noise)
+    if compiling:
+        sampled: Tensor = operators.perturbed(mean, variance)[0]
+        return sampled
     out: Tensor = _Perturbed.apply(mean, variance, noise)  # type: ignore[no-untyped-call]
     return out
 
@@ -161,7 +169,10 @@ def noisy_weights(
         out = _linear(x, theta, log_sigma2, None, bias, limit, noise)
         if out is not None:
             return out
-    weight, sigma2 = _Posterior.apply(theta, log_sigma2, limit)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling():
+        weight, sigma2 = operators.posterior(theta, log_sigma2, limit)
+    else:
+        weight, sigma2 = _Posterior.apply(theta, log_sigma2, limit)  # type: ignore[no-untyped-call]
     return noisy_product(x, weight, sigma2, bias, product, noise)
 
 

@@ -10,6 +10,7 @@ from vbdrop._torch_compat import local_shard
 from vbdrop.functional import alive, upper_bounded
 from vbdrop.functional.masks import LARGEST_THRESHOLD
 from vbdrop.kernels import KLTerm, kl_total
+from vbdrop.kernels.kl import scaled as scaled_by
 from vbdrop.priors import Prior, log_alpha_of
 
 
@@ -130,7 +131,7 @@ def kl_of(entries: Iterable[NoisyTensor], scale: float | Tensor = 1.0) -> tuple[
         terms.append(KLTerm(entry.prior, factor))
         tensors += [mean, log_sigma2]
     parts = [kl_total(terms, tensors, scale)] if terms else []
-    parts += [(kl * scale, kl.detach()) for kl in shared]
+    parts += [(scaled_by(kl, scale), kl.detach()) for kl in shared]
     if not parts:
         raise ValueError("`entries` must hold at least one noisy tensor; got none.")
     scaled, total = parts[0]
