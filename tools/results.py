@@ -151,9 +151,7 @@ def _note(cells: list[TableCell]) -> str:
     if any(cell.is_by_default for cell in cells):
         note += " \\* with default settings, not yet chosen on validation data."
     if any(cell.older for cell in cells):
-        note += (
-            " † with an arithmetic, budget or setting that the table does not ask for today; its own runs are to come."
-        )
+        note += " † with an arithmetic, budget or setting that the table does not ask for today; its runs are to come."
     return f"{note}\n"
 
 

@@ -36,8 +36,8 @@ def status(records: Path) -> str:
     chosen = len(filled) - by_default - older
     return (
         f"Of the {len(cells)} cells of the five tables, {len(filled)} have figures: {chosen} with settings that the "
-        f"validation split chose or with nothing to choose, {by_default} with default settings, {older} (†) of runs with "
-        "an arithmetic, budget or setting that the tables do not ask for today.\n"
+        f"validation split chose or with nothing to choose, {by_default} with default settings, {older} (†) of older "
+        "runs, with an arithmetic, budget or setting that the tables do not ask for today.\n"
     )
 
 
