@@ -14,7 +14,7 @@ from vbdrop.methods import RigL
 from vbdrop.methods.rigl import erdos_renyi_densities, moved
 from vbdrop.methods.shared.masks import mask_of
 from vbdrop.models import MLP, LeNet5
-from vbdrop.train.method import Step
+from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers
 
 
