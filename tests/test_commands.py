@@ -18,6 +18,7 @@ SMALL = {  # what makes a command cheap; the last of two equal options counts
     "vbdrop bench": ["--steps", "1", "--batch", "10"],
     "vbdrop table 4 --cost": ["--quick"],
     "vbdrop ablation --cost": ["--quick"],
+    "vbdrop queue --cost": ["--quick"],
 }
 
 ELSEWHERE = {  # the beginning of a command -> the test that runs it
@@ -26,6 +27,7 @@ ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "vbdrop rerun": "tests/cli/test_rerun.py",
     "vbdrop table 4 --run": "tests/cli/test_table.py",
     "vbdrop ablation --run": "tests/cli/test_ablation.py",
+    "vbdrop queue --workers": "tests/cli/test_queue.py",
     "cc ": "tests/examples/test_digit.py",
     "./digit ": "tests/examples/test_digit.py",
     "make docs": "tests/test_site.py",

@@ -22,15 +22,14 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
     part = ("table", "4", "--quick", "--row", "original", "--column", "lenet-300-100", "--records", tmp_path)
     result = vbdrop(*part, "--workers", "1")
     assert result.code == 0
-    assert result.err.startswith("2 runs to make: about ")
-    assert "1/2  plain on lenet-300-100, validation  error " in result.err
-    assert "2/2  plain on lenet-300-100, seed 0  error " in result.err
+    assert result.err.startswith("1 run to make: about ")
+    assert "1/1  plain on lenet-300-100, seed 0  error " in result.err
     assert "Still to run" not in result.out
     assert "Chosen on the validation split" not in result.out  # the original has nothing to choose
     (cell,) = vbdrop(*part, "--json").json["cells"]
     assert cell["ours"]["error"]["n"] == 1
     assert f"{cell['ours']['error']['mean']:.2f}" in result.out
-    assert cell["validation_error"] is not None
+    assert cell["validation"] is None
     assert len(cell["runs"]) == 1
 
     run = tmp_path / cell["runs"][0]
@@ -44,7 +43,7 @@ def test_a_part_of_a_table_is_run_and_then_printed(vbdrop, tmp_path):
 
     whole = vbdrop(*part, "--cost", "--row", "rigl", "--json").json
     plain = [(kind["trials"], kind["runs"]) for kind in whole if (kind["method"], kind["network"]) == PLAIN]
-    assert plain == [(0, 1)]  # its trial has ended, and the run that failed has not
+    assert plain == [(2, 3)]  # the reference of the other row, with two seeds, and the run that failed
 
 
 def test_without_trials_there_is_a_run_a_seed(vbdrop, tmp_path):
@@ -58,7 +57,7 @@ def test_the_commands_go_on_in_the_same_folder_with_as_many_seeds(vbdrop, tmp_pa
     folder = tmp_path / "my records"
     said = vbdrop("table", "3", "--row", "vbd", "--seeds", "2", "--records", folder).out
     assert (
-        f"vbdrop table 3 --run --row vbd --column 1 --seeds 2 --records '{folder}'  # 4 trials, then 2 runs\n" in said
+        f"vbdrop table 3 --run --row vbd --column 1 --seeds 2 --records '{folder}'  # 12 trials, then 2 runs\n" in said
     )
 
 

@@ -111,3 +111,15 @@ def test_a_network_whose_last_layer_does_not_give_its_output_is_refused(a_step):
         AdversarialDropout().loss(model, Batch(torch.rand(2, 4), torch.tensor([0, 1])), a_step)
     with pytest.raises(ValueError, match="`model` must end with a linear layer"):
         AdversarialDropout().build(nn.Conv2d(1, 2, 3))
+
+
+def test_the_second_term_comes_in_over_most_of_the_run():
+    """At full strength while the network is still near chance, it keeps it there."""
+    method = AdversarialDropout()
+    strengths = [
+        method.strength(Step(index=index, steps=100, epoch=0.0, epochs=1, n_train=5)) for index in (0, 25, 50, 80, 99)
+    ]
+    assert strengths[0] < 0.01
+    assert 0.05 < strengths[1] < 0.15
+    assert 0.4 < strengths[2] < 0.55
+    assert strengths[3:] == [1.0, 1.0]

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from tests.trained import above, below
+from torch import nn
 
 from vbdrop.methods import GradualPruning
 from vbdrop.methods.gradual_pruning import cubic_sparsity
+from vbdrop.train.method import Step
 from vbdrop.train.sparsity import sparsity, weight_layers
 
 
@@ -49,3 +51,12 @@ def test_the_largest_are_kept(task):
 def test_the_pruning_must_end_after_it_starts():
     with pytest.raises(ValueError, match=r"`stop` of GradualPruning must be after `start`; got stop=0\.1"):
         GradualPruning(start=0.2, stop=0.1)
+
+
+def test_the_output_layer_is_pruned_less():
+    torch.manual_seed(0)
+    method = GradualPruning(sparsity=0.95, start=0.0, stop=0.5, every=1)
+    model = method.build(nn.Sequential(nn.Linear(20, 10), nn.ReLU(), nn.Linear(10, 10)))
+    for index in range(10):
+        method.after_step(model, Step(index=index, steps=10, epoch=0.0, epochs=1, n_train=5))
+    assert [int(torch.count_nonzero(layer.weight)) for layer in (model[0], model[2])] == [10, 20]

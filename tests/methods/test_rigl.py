@@ -8,12 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.trained import above, below
+from torch import nn
 
 from vbdrop.methods import RigL
 from vbdrop.methods.rigl import erdos_renyi_densities, moved
 from vbdrop.methods.shared.masks import mask_of
 from vbdrop.models import MLP, LeNet5
-from vbdrop.train.method import Step
+from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import sparsity, weight_layers
 
 
@@ -76,3 +77,23 @@ def test_a_grown_connection_starts_at_zero():
     assert grown.any()
     assert not model.weight[grown].any()
     assert model.weight[mask_of(model) & before].all()
+
+
+def test_the_output_layer_is_dense_and_the_others_have_the_sparsity():
+    """As in the authors' code for MNIST."""
+    torch.manual_seed(0)
+    model = RigL(sparsity=0.9).build(nn.Sequential(nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 40), nn.Linear(40, 10)))
+    kept = [int(mask_of(layer).sum()) for _, layer in weight_layers(model)]
+    assert kept[-1] == 400
+    assert sum(kept[:-1]) == pytest.approx(0.1 * (5000 + 2000), abs=2)
+
+
+def test_l2_pulls_at_the_weights_as_the_authors_value_says():
+    torch.manual_seed(0)
+    model = RigL(sparsity=0.5).build(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)))
+    batch = Batch(torch.rand(5, 4), torch.tensor([0, 1, 0, 1, 1]))
+    step = Step(index=0, steps=10, epoch=0.0, epochs=1, n_train=5)
+    with_l2, without = (
+        torch.autograd.grad(method.loss(model, batch, step), model[0].weight)[0] for method in (RigL(), RigL(decay=0.0))
+    )
+    torch.testing.assert_close(with_l2 - without, 1e-4 * model[0].weight.detach(), rtol=1e-2, atol=1e-8)

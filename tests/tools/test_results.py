@@ -12,7 +12,7 @@ def test_the_readme_has_the_results_of_the_records():
     assert main(["--check"]) == 0, "run python -m tools.results"
 
 
-def record(folder: Path, seed: int, error: float) -> None:
+def record(folder: Path, seed: int, error: float, arithmetic: str = "plain") -> None:
     """A finished run of VBD on LeNet-300-100 with its default settings."""
     column = protocol_of(4).column("lenet-300-100")
     method = METHODS["vbd-weights"]()
@@ -22,6 +22,7 @@ def record(folder: Path, seed: int, error: float) -> None:
         data=column.data,
         checksum="0" * 64,
         budget=column.budget_of(method, seed),
+        arithmetic=arithmetic,
     )
     template = json.loads(next(RECORDS.glob("vbd-weights-lenet-300-100-mnist-*/result.json")).read_text())
     (folder / config.name).mkdir(parents=True)
@@ -39,6 +40,15 @@ def test_figures_are_those_of_the_records_and_settings_that_nobody_chose_are_mar
     assert "neurons" not in text
     record(tmp_path, seed=1, error=1.9)
     assert "| 1.70 ± 0.28 * |" in results(tmp_path)
+
+
+def test_runs_that_the_table_does_not_ask_for_are_marked(tmp_path):
+    record(tmp_path, seed=0, error=1.5, arithmetic="kernels")
+    text = results(tmp_path)
+    assert "| LeNet-300-100 | **VBD (high sparsity)** | 1.50 † | 1.76 | 91x | 81x |" in text
+    assert "† with an arithmetic, budget or setting that the table does not ask for today" in text
+    record(tmp_path, seed=0, error=1.7)
+    assert "†" not in results(tmp_path)
 
 
 def test_weights_that_are_left_and_weights_between_neurons_are_not_in_one_table():

@@ -32,10 +32,12 @@ def status(records: Path) -> str:
     """
     cells = [cell for protocol in PROTOCOLS.values() for cell in table(Book(protocol, records)).cells]
     filled = [cell for cell in cells if cell.ours is not None]
-    by_default = sum(cell.is_by_default for cell in filled)
+    by_default, older = (sum(getattr(cell, name) for cell in filled) for name in ("is_by_default", "older"))
+    chosen = len(filled) - by_default - older
     return (
-        f"Of the {len(cells)} cells of the five tables, {len(filled)} have figures: {len(filled) - by_default} with "
-        f"settings that the validation split chose or with nothing to choose, {by_default} with default settings.\n"
+        f"Of the {len(cells)} cells of the five tables, {len(filled)} have figures: {chosen} with settings that the "
+        f"validation split chose or with nothing to choose, {by_default} with default settings, {older} (†) of older "
+        "runs, with an arithmetic, budget or setting that the tables do not ask for today.\n"
     )
 
 
@@ -75,7 +77,7 @@ def _smaller(cell: TableCell, number: int) -> str:
     paper = ""
     if cell.paper is not None and cell.paper.ratio is not None:
         paper = f"; the paper has {_times(cell.paper.ratio)} at {cell.paper.error:.2f} %"
-    star = ", default settings" if cell.is_by_default else ""
+    star = ", default settings" if cell.is_by_default else ", an older run" if cell.older else ""
     return f"{name}: {_times(ratio.mean)} fewer weights at {error}{star}{paper}."
 
 
@@ -142,14 +144,20 @@ def _beside_the_paper(cell: TableCell) -> str:
 def _gaps(whole: Table) -> str:
     cells = whole.cells
     never = [cell for cell in cells if cell.ours is None and not cell.diverged]
-    fewer = [cell for cell in cells if cell.ours is not None and cell.ours.error.n < cell.column.seeds]
+    fewer = [
+        cell
+        for cell in cells
+        if cell.ours is not None and cell.ours.error.n < whole.protocol.seeds_of(cell.row, cell.column)
+    ]
     unchosen = [cell for cell in cells if cell.is_by_default]
+    older = [cell for cell in cells if cell.older]
     parts = [
         f"{len(never)} of {len(cells)} cells have not been run",
         f"{len(fewer)} have fewer seeds than planned",
         f"{len(unchosen)} have default settings, since their trials have not been run",
+        f"{len(older)} show older runs",
     ]
-    some = [part for part, group in zip(parts, (never, fewer, unchosen), strict=True) if group]
+    some = [part for part, group in zip(parts, (never, fewer, unchosen, older), strict=True) if group]
     return f"{whole.protocol.name}: {'; '.join(some) or 'everything has been run'}."
 
 

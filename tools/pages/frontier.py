@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 
 from vbdrop.experiments import PROTOCOLS, Column, Config, Protocol, Row, all_records, published_in
 from vbdrop.experiments.curves import Curve, threshold_curve
+from vbdrop.experiments.table_runs import ARITHMETIC
 from vbdrop.experiments.table_text import described
 from vbdrop.experiments.tables import stat
-from vbdrop.methods import METHODS
+from vbdrop.methods import METHODS, Plain
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style
 
 SIZE = (4.4, 3.7)
@@ -72,9 +73,12 @@ def points_of(protocol: Protocol, column: Column, records: Path, *, on_validatio
         config = record.config
         row = _row(protocol, config.method, config.hyper)
         budget = replace(config.budget, seed=column.budget.seed, shrink_every=column.budget.shrink_every)
-        same = (column.model, column.data, column.normalise, n_valid, column.n_train, column.budget)
-        its = (config.model, config.data, config.normalise, config.n_valid, config.n_train, budget)
-        if row is None or its != same:
+        budgets = [column.budget]
+        if on_validation:  # trials have fewer epochs; older ones had all of them
+            budgets.append(replace(column.budget_of(Plain(), column.budget.seed, trial=True), shrink_every=None))
+        same = (column.model, column.data, column.normalise, n_valid, column.n_train)
+        its = (config.model, config.data, config.normalise, config.n_valid, config.n_train)
+        if row is None or its != same or budget not in budgets:
             continue
         result = record.result
         if result["outcome"] == "finished" and result[size]:
@@ -132,6 +136,8 @@ def _setting(row: Row, column: Column, config: Config) -> str:
     }
     if config.budget.shrink_every != column.budget_of(config.build_method(), config.budget.seed).shrink_every:
         said["shrink_every"] = config.budget.shrink_every
+    if config.arithmetic != ARITHMETIC:
+        said["arithmetic"] = config.arithmetic
     return described(said)
 
 

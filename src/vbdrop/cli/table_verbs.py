@@ -108,7 +108,8 @@ def _make(runner: Runner, missing: Callable[[], Sequence[Config]], runs: list[Co
     console = err()
     processes = f"{runner.workers} process" + ("es" if runner.workers > 1 else "")
     wall = max(sum(seconds) / runner.workers, *seconds)
-    console.print(f"{len(runs)} runs to make: about {duration(wall)} with {processes}, from steps measured just now.")
+    count = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
+    console.print(f"{count} to make: about {duration(wall)} with {processes}, from steps measured just now.")
     with Bars(console, runs, seconds) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
         try:
             summary = runner.make(missing)

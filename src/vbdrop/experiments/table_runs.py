@@ -238,7 +238,8 @@ class Book:
         """
         if cell.row.margin == 0 or self.protocol.quick:
             return []
-        fixed = {name: _as_json(value) for name, value in cell.row.fixed.items()}
+        row = self.protocol.row(cell.row.pooled.get(cell.column.key, cell.row.key))
+        fixed = {name: _as_json(value) for name, value in row.fixed.items()}
         kinds: dict[str, list[tuple[Config, Record]]] = {}
         for record, config in self._recorded():
             if self._is_older(cell, config) and fixed.items() <= config.hyper.items() and record.finished:

@@ -68,7 +68,7 @@ class MagnitudePruning(Method):
     title: ClassVar[str] = "Pruning"
     paper: ClassVar[str] = "Han et al. 2015, NIPS"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"quality": (0.6, 0.8, 0.9, 1.0, 1.2, 1.4)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"quality": (0.2, 0.3, 0.4, 0.6, 0.8, 1.0)}
 
     quality: float = 0.8
     rounds: int = 4

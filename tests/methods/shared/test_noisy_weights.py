@@ -142,3 +142,21 @@ def test_dead_gates_take_whole_units_out_of_the_count(task):
     finished = method.finish(copy.deepcopy(model))
     assert sparsity(finished).kept == kept < sum(row.count - row.dead for row in vbdrop.rates(model).values())
     assert task.error(finished) < 25
+
+
+def test_a_dead_weight_of_a_convolution_can_lose_its_variance_too():
+    """Then the likelihood does not move it any more; in a linear layer it does."""
+    batch = Batch(torch.rand(8, 1, 28, 28), torch.arange(8))
+    step = Step(index=50, steps=100, epoch=5.0, epochs=10, n_train=8)
+    for mask_variances in (False, True):
+        method = VBDWeights(kl_weight=0.0, pretrain=0.0, refine=0.0, mask_variances=mask_variances)
+        torch.manual_seed(0)
+        model = method.build(LeNet5()).train()
+        with torch.no_grad():
+            for layer in (model.conv1, model.fc1):
+                layer.log_sigma2.flatten()[:5] = 9.0
+        method.loss(model, batch, step).backward()
+        dead_conv, dead_linear = (layer.log_sigma2.grad.flatten()[:5] for layer in (model.conv1, model.fc1))
+        assert bool((dead_conv != 0).any()) is not mask_variances
+        assert bool((dead_linear != 0).any())
+        assert bool((model.conv1.log_sigma2.grad.flatten()[5:] != 0).any())

@@ -21,12 +21,24 @@ def write(tmp_path):
         method = make_method(method, hyper or {})
         of_budget = {name: others.pop(name) for name in ("epochs", "shrink_every") if name in others}
         budget = replace(COLUMN.budget_of(method, seed), **of_budget)
-        config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **others)
+        settings = {"arithmetic": "plain", **others}
+        config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **settings)
         record = record_of(config, tmp_path)
         record.open(config)
         head = {"run": config.id, "outcome": "finished", "epochs": budget.epochs, "evaluated_on": config.evaluated_on}
         result = head | {"error": error, "weights": 1000, "nonzero": nonzero, "compact_weights": 2 * nonzero}
-        (record.folder / "result.json").write_text(json.dumps(result))
+        counted = {
+            "examples": 10_000,
+            "wrong": round(100 * error),
+            "nll": 0.1,
+            "ece": 0.01,
+            "layers": [],
+            "units": None,
+        }
+        ratios = {
+            name: 1000 / size if size else None for name, size in (("ratio", nonzero), ("compact_ratio", 2 * nonzero))
+        }
+        (record.folder / "result.json").write_text(json.dumps({**result, **counted, **ratios}))
         if sweep is not None:
             points = [{"weights": 1000, "nonzero": left, "error": error} for left, error in sweep]
             (record.folder / "details.json").write_text(json.dumps({"sweep": points}))

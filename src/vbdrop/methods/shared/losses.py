@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vbdrop.layers import Variational
-from vbdrop.objective import Warmup, kl
+from vbdrop.objective import Warmup, evidence_loss
 from vbdrop.train.method import Batch, Step
 from vbdrop.train.sparsity import weight_layers
 
@@ -26,11 +26,11 @@ def cross_entropy(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def negative_elbo(nll: Tensor, divergence: Tensor, n_train: int, kl_weight: float = 1.0) -> Tensor:
-    """The negative evidence lower bound per example: ``nll + kl_weight * divergence / n_train``.
+    """`vbdrop.objective.evidence_loss` for a penalty that is not the KL of converted layers.
 
     Args:
         nll: The mean negative log likelihood.
-        divergence: The KL, or another penalty that belongs to the whole training set: a sum.
+        divergence: A penalty that belongs to the whole training set: a sum.
         n_train: The number of training examples.
         kl_weight: The factor on the divergence.
 
@@ -74,7 +74,7 @@ def variational_loss(
         >>> variational_loss(model, torch.tensor(0.5), step, weight=1.0, hold=0.5).item()
         0.5
     """
-    return negative_elbo(nll, kl(model), step.n_train, weight * _share(step, hold, ramp))
+    return evidence_loss(nll, model, n_train=step.n_train, kl_weight=weight * _share(step, hold, ramp))
 
 
 def weighted_loss(
