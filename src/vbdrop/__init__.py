@@ -10,6 +10,7 @@ _PUBLIC = {
     "ELBO": "objective",
     "Prediction": "prediction",
     "Rates": "layers",
+    "Target": "targets",
     "Units": "layers",
     "Warmup": "objective",
     "Weights": "layers",
@@ -28,6 +29,7 @@ _PUBLIC = {
     "recalibrate_": "convert",
     "register_layer": "layers",
     "sampling": "prediction",
+    "shrink": "targets",
     "sweep": "compression",
 }
 

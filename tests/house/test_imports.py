@@ -30,6 +30,7 @@ ROOMS = (  # each may import itself and those before it
     "models",
     "compression",
     "exporting",
+    "targets",
     "data",
     "train",
     "methods",

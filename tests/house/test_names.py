@@ -12,6 +12,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "ELBO",
     "Prediction",
     "Rates",
+    "Target",
     "Units",
     "Warmup",
     "Weights",
@@ -30,6 +31,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "recalibrate_",
     "register_layer",
     "sampling",
+    "shrink",
     "sweep",
 ]
 

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 VERBS = {
     "demo": "See it work: two minutes on digits that come with it.",
     "train": "Train a network with one of the methods.",
+    "shrink": "Make a model of your own as small as you say.",
     "compress": "Take out of a trained network what it does not need.",
     "report": "Write a page about runs, or the paper's tables.",
     "table": "Print a table of the paper, ours beside it; run it.",

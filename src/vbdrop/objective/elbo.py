@@ -49,6 +49,13 @@ class StepObserver(Protocol):
         """Go on from a `state_dict`."""
 
 
+class Steering(Protocol):
+    """What ``ELBO(target=...)`` takes, such as a `vbdrop.Target`: it knows how to steer a training."""
+
+    def start(self, elbo: "ELBO") -> StepObserver:
+        """Look at the model before its first step, and return what steers it from step to step."""
+
+
 class ELBO:
     """The negative evidence lower bound per example, ``nll + kl_weight * kl(model) / n_train``.
 
@@ -58,8 +65,10 @@ class ELBO:
     Args:
         model: A model converted by `vbdrop.convert_`.
         n_train: The number of training examples, over which the KL is spread.
-        kl_weight: A factor on the KL: 1 is the bound itself, more makes the model sparser.
+        kl_weight: A factor on the KL: 1, the default, is the bound itself; more makes the model sparser.
         warmup: How the KL comes in; set `epoch` at the start of every epoch.
+        target: A `vbdrop.Target`, in the place of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
+            model ends at that size. In a loop of your own, call `step` before each step of the optimizer.
         check_every: Every so many calls, `check` for what goes wrong without a word; 0 for never.
 
     Attributes:
@@ -85,11 +94,16 @@ class ELBO:
         model: nn.Module,
         *,
         n_train: int | None = None,
-        kl_weight: float = 1.0,
+        kl_weight: float | None = None,
         warmup: Warmup | None = None,
+        target: Steering | None = None,
         check_every: int = 100,
     ) -> None:
         size = check_n_train(n_train)
+        if target is not None and (kl_weight is not None or warmup is not None):
+            raise ValueError("`target` finds the KL weight by itself; leave `kl_weight` and `warmup` out.")
+        if target is not None and not callable(getattr(target, "start", None)):
+            raise TypeError(f"`target` must be a vbdrop.Target or None; got {target!r}.")
         if warmup is not None and not isinstance(warmup, Warmup):
             raise TypeError(f"`warmup` must be a vbdrop.Warmup or None; got {warmup!r}.")
         if isinstance(check_every, bool) or not isinstance(check_every, int) or check_every < 0:
@@ -108,7 +122,9 @@ class ELBO:
         self._watch: TrainingWatch | None = None
         self._calls_in_epoch = 0
         self._first_steps: WeightWatch | None = WeightWatch(model)
-        self.kl_weight = kl_weight
+        self.kl_weight = 1.0 if kl_weight is None else kl_weight
+        if target is not None:
+            self.observers.append(target.start(self))
 
     @property
     def kl_weight(self) -> float:

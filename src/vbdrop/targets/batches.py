@@ -1,0 +1,195 @@
+"""Training data in the forms in which people have it: loaders, data sets, tensors, arrays, dicts."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+TARGETS = ("labels", "label", "targets", "target", "y")
+"""The keys under which a batch that is a dict may have its targets."""
+
+Split = Callable[[Any], tuple[Any, Any]]
+"""Takes a batch apart: its inputs (a tensor, a tuple or a dict), and its targets."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch, ready for a model.
+
+    Attributes:
+        args: Inputs by position.
+        kwargs: Inputs by name.
+        targets: What the model should say.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    targets: Any
+
+    def __len__(self) -> int:
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 1)
+
+    def outputs(self, model: nn.Module) -> Any:  # noqa: ANN401 -- whatever a model returns
+        """What a model says."""
+        return model(*self.args, **self.kwargs)
+
+    def first(self, count: int) -> "Batch":
+        """The first few examples."""
+        size = len(self)
+
+        def cut(leaf: Any) -> Any:  # noqa: ANN401
+            return leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else leaf
+
+        return Batch(*pytree.tree_map(cut, (self.args, self.kwargs, self.targets)))
+
+
+class Batches:
+    """Batches for a model out of whatever holds the data.
+
+    Args:
+        data: A `torch.utils.data.DataLoader` or another iterable of batches with a length; a data set; or a tuple or
+            dict of tensors or arrays with one entry per example.
+        what: The name of the argument, for errors.
+        model: The model, whose device and precision the batches take.
+        batch_size: The examples in a batch, for data that does not come in batches.
+        shuffle: Whether such data is gone through in a random order.
+        split: Takes a batch apart, if the usual way does not fit: the last of a tuple are the targets, and of a dict
+            those under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
+
+    Example:
+        >>> batches = Batches((np.zeros((10, 3)), np.arange(10)), "train", nn.Linear(3, 2), batch_size=4)
+        >>> len(batches), batches.n_examples, [len(batch) for batch in batches]
+        (3, 10, [4, 4, 2])
+    """
+
+    def __init__(
+        self,
+        data: Any,  # noqa: ANN401
+        what: str,
+        model: nn.Module,
+        *,
+        batch_size: int = 100,
+        shuffle: bool = False,
+        split: Split | None = None,
+    ) -> None:
+        self._what, self._split = what, split
+        like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+        self._device, self._dtype = like.device, like.dtype
+        self._arrays: Any = None
+        self._batch_size, self._shuffle = batch_size, shuffle
+        self._source: Iterable[Any] = ()
+        if _is_arrays(data):
+            self._arrays = pytree.tree_map(_as_tensor, data)
+            sizes = {len(leaf) for leaf in pytree.tree_leaves(self._arrays)}
+            if len(sizes) != 1:
+                raise ValueError(f"`{what}` must have as many targets as inputs; got {_listed(sorted(sizes))} entries.")
+            self.n_examples = sizes.pop()
+            self._length = -(-self.n_examples // batch_size)
+        else:
+            self._source = _loader(data, what, batch_size, shuffle)
+            self._length = len(self._source)  # type: ignore[arg-type]
+            self.n_examples = _examples(self._source)
+        if self._length == 0 or self.n_examples == 0:
+            raise ValueError(f"`{what}` must hold at least one batch; it is empty.")
+        self.example = self._checked_example()
+        if self.n_examples is None:
+            self.n_examples = sum(len(batch) for batch in self)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of one epoch; a random order is drawn from torch's own generator."""
+        if self._arrays is None:
+            for raw in self._source:
+                yield self._batch(raw)
+            return
+        order = torch.randperm(self.n_examples) if self._shuffle else torch.arange(self.n_examples)
+        for chosen in torch.split(order, self._batch_size):
+            yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
+
+    def _checked_example(self) -> Batch:
+        with torch.random.fork_rng(devices=[]):
+            first = next(iter(self), None)
+        if first is None or len(first) == 0:
+            raise ValueError(f"`{self._what}` must hold at least one batch; it is empty.")
+        return first
+
+    def _batch(self, raw: Any) -> Batch:  # noqa: ANN401
+        inputs, targets = self._split(raw) if self._split else self._apart(raw)
+        inputs, targets = pytree.tree_map(self._moved, (inputs, targets))
+        if isinstance(inputs, Mapping):
+            return Batch((), dict(inputs), targets)
+        return Batch(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, targets)
+
+    def _apart(self, raw: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        if isinstance(raw, Mapping):
+            key = next((name for name in TARGETS if name in raw), None)
+            if key is None:
+                raise ValueError(
+                    f"a batch of `{self._what}` that is a dict must have its targets under one of "
+                    f"{', '.join(map(repr, TARGETS))}; got the keys {', '.join(map(repr, raw))}. Or pass split=."
+                )
+            return {name: value for name, value in raw.items() if name != key}, raw[key]
+        if isinstance(raw, tuple | list) and len(raw) >= 2:
+            inputs = tuple(raw[:-1])
+            return (inputs if len(inputs) > 1 else inputs[0]), raw[-1]
+        raise TypeError(
+            f"a batch of `{self._what}` must be a tuple (inputs, ..., targets) or a dict with targets; got "
+            f"{type(raw).__name__}. Or pass split=, a function of a batch that returns (inputs, targets)."
+        )
+
+    def _moved(self, leaf: Any) -> Any:  # noqa: ANN401
+        tensor = _as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        if not isinstance(tensor, Tensor):
+            return leaf
+        return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _is_arrays(data: Any) -> bool:  # noqa: ANN401
+    if isinstance(data, Tensor | np.ndarray):
+        raise TypeError(
+            f"the data must have inputs and targets, such as a tuple (x, y); got one {type(data).__name__}."
+        )
+    leaves = list(data.values()) if isinstance(data, Mapping) else list(data) if isinstance(data, tuple) else []
+    return bool(leaves) and all(isinstance(leaf, Tensor | np.ndarray) for leaf in leaves)
+
+
+def _as_tensor(array: Any) -> Tensor:  # noqa: ANN401
+    """A tensor of an array: whole numbers as int64, others as they are."""
+    if isinstance(array, Tensor):
+        return array
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
+
+
+def _loader(data: Any, what: str, batch_size: int, shuffle: bool) -> Iterable[Any]:  # noqa: ANN401
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size=batch_size, shuffle=shuffle)
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
+        raise TypeError(
+            f"`{what}` must be a DataLoader, a data set, or a tuple or dict of tensors or arrays; "
+            f"got {type(data).__name__}."
+        )
+    try:
+        has_length = isinstance(data, Sized) and len(data) >= 0
+    except TypeError:  # a loader over an iterable data set
+        has_length = False
+    if not has_length:
+        raise TypeError(f"`{what}` must have a length, the number of its batches; {type(data).__name__} has none.")
+    return data
+
+
+def _examples(source: Any) -> Any:  # noqa: ANN401
+    dataset = getattr(source, "dataset", None)
+    return len(dataset) if isinstance(dataset, Sized) else None
+
+
+def _listed(numbers: list[int]) -> str:
+    return " and ".join(map(str, numbers))

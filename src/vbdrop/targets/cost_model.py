@@ -1,0 +1,163 @@
+"""What every noisy weight and gate costs in the unit of a target, and the size at any cut: quick, and about right.
+
+`SizeCounter` is exact and takes tens of milliseconds. The controller asks every few steps, so it asks this model: the
+products of the graph, with the units that they read and write, and who of them is alive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.layers import Gate, NoisyLayer
+from vbdrop.targets.prunable import prunables
+from vbdrop.targets.sizes import SizeCounter, size_in
+from vbdrop.targets.target import Unit
+
+
+@dataclass
+class _Product:
+    """A weight with its sides: input and output units, and what gates them."""
+
+    weight: str
+    per_pair: float
+    """Multiply-adds, or parameters, between one input and one output."""
+    groups: int
+    inputs: Tensor
+    outputs: Tensor
+    transposed: bool = False
+    noisy: int | None = None
+    gate: int | None = None
+    output_gate: int | None = None
+
+
+class CostModel:
+    """The size of a model in one unit, as a function of what is dead.
+
+    Args:
+        model: A converted model in its original shape.
+        counter: The exact counter of the same model.
+        unit: What is counted.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Units())
+        >>> costs = CostModel(model, SizeCounter(model, (torch.zeros(1, 4),)), "macs")
+        >>> costs.size([torch.tensor([True] * 4), torch.tensor([True, False, True])])
+        12.0
+        >>> [cost.tolist() for cost in costs.savings([torch.tensor([True] * 4), torch.tensor([True] * 3)])]
+        [[3.0, 3.0, 3.0, 3.0], [6.0, 6.0, 6.0]]
+    """
+
+    def __init__(self, model: nn.Module, counter: SizeCounter, unit: Unit) -> None:
+        self.unit = unit
+        roots = counter.facts.units.roots()
+        self._n_units = len(roots)
+        entries = {id(found.entry.rate): index for index, found in enumerate(prunables(model))}
+        modules = dict(model.named_modules(remove_duplicate=False))
+        self._products = []
+        seen: set[str] = set()
+        for site in counter.facts.products:
+            if site.weight in seen or site.weight not in counter.counted:
+                continue
+            seen.add(site.weight)
+            module = modules[site.weight.rpartition(".")[0]]
+            numel = module.weight.numel() if isinstance(module.weight, Tensor) else 0
+            pairs = site.groups * (len(site.inputs) // site.groups) * (len(site.outputs) // site.groups)
+            uses = counter.positions.get(site.weight, 0) if unit in ("macs", "latency") else 1
+            product = _Product(
+                site.weight,
+                uses * numel / pairs,
+                site.groups,
+                roots[site.inputs.units],
+                roots[site.outputs.units],
+                site.transposed,
+            )
+            if isinstance(module, NoisyLayer):
+                gate, output_gate = module._modules.get("gate"), module._modules.get("output_gate")
+                product.gate = entries.get(id(gate.log_sigma2)) if isinstance(gate, Gate) else None
+                product.output_gate = entries.get(id(output_gate.log_sigma2)) if isinstance(output_gate, Gate) else None
+                own = next(module.variational(), None)
+                product.noisy = None if own is None else entries.get(id(own.rate))
+            self._products.append(product)
+        read = torch.zeros(self._n_units, dtype=torch.bool)
+        for product in self._products:
+            read[product.inputs] = True
+        self._held = ~read  # the outputs of the network, and what an unknown operation reads
+        for pinned in counter.facts.pinned:
+            self._held[roots[pinned]] = True
+        self._rest = 0.0
+        everything = [torch.ones(found.entry.mean.shape, dtype=torch.bool) for found in prunables(model)]
+        self._rest = max(0.0, size_in(counter.before, unit) - self.size(everything))  # biases, normalization
+
+    def _reads(self, product: _Product, alive: Sequence[Tensor]) -> Tensor:
+        """Which inputs a product reads: those whose gate is alive, and a weight behind it."""
+        reads = torch.ones(len(product.inputs), dtype=torch.bool)
+        if product.gate is not None:
+            reads = reads & alive[product.gate]
+        if (weights := self._weights(product, alive)) is not None:
+            reads = reads & weights.any(0)
+        return reads
+
+    def _weights(self, product: _Product, alive: Sequence[Tensor]) -> Tensor | None:
+        """How many weights live between an output and an input: [outputs, inputs]; None where all do."""
+        if product.noisy is None or product.groups > 1:
+            return None
+        mask = alive[product.noisy]
+        mask = mask.flatten(2).sum(2) if mask.dim() > 2 else mask
+        return mask.t() if product.transposed else mask
+
+    def _units_alive(self, alive: Sequence[Tensor]) -> Tensor:
+        """A unit is alive if something reads it, and its own gate is alive."""
+        units = self._held.clone()
+        for product in self._products:
+            units[product.inputs[self._reads(product, alive)]] = True
+        for product in self._products:
+            if product.output_gate is not None:
+                units[product.outputs[~alive[product.output_gate]]] = False
+        return units
+
+    def _sides(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> tuple[float, float]:
+        inputs = units[product.inputs] & self._reads(product, alive)
+        return float(inputs.sum()), float(units[product.outputs].sum())
+
+    def size(self, alive: Sequence[Tensor]) -> float:
+        """The size with these elements alive: one boolean tensor per noisy tensor, in the order of `prunables`."""
+        units = self._units_alive(alive)
+        return self._rest + sum(self._size_of(product, alive, units) for product in self._products)
+
+    def _size_of(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> float:
+        n_inputs, n_outputs = self._sides(product, alive, units)
+        dense = product.per_pair * n_inputs * n_outputs / product.groups
+        if self.unit not in ("weights", "bytes"):
+            return dense
+        nonzero = dense
+        if (weights := self._weights(product, alive)) is not None:
+            nonzero = float((weights.sum(1) * units[product.outputs]).sum())
+        elif product.noisy is not None:
+            nonzero = min(dense, float(alive[product.noisy].sum()))
+        return nonzero if self.unit == "weights" else min(4 * dense, dense / 8 + 4 * nonzero)
+
+    def savings(self, alive: Sequence[Tensor]) -> list[Tensor]:
+        """What the removal of each element saves, as things are: one tensor per noisy tensor, in the target's unit."""
+        units = self._units_alive(alive)
+        found = [torch.zeros(element.shape, dtype=torch.float64) for element in alive]
+        readers = torch.zeros(self._n_units, dtype=torch.float64)
+        writers = torch.zeros(self._n_units, dtype=torch.float64)
+        for product in self._products:
+            n_inputs, n_outputs = self._sides(product, alive, units)
+            if product.noisy is not None:
+                found[product.noisy].fill_(1.0)
+            if product.gate is not None:
+                found[product.gate] += product.per_pair * n_outputs / product.groups
+                readers.index_add_(0, product.inputs, alive[product.gate].double())
+            per_output = product.per_pair * n_inputs / product.groups
+            writers.index_add_(0, product.outputs, torch.full((len(product.outputs),), per_output, dtype=torch.float64))
+            if product.output_gate is not None:
+                found[product.output_gate] += per_output
+        for product in self._products:
+            if product.gate is not None:
+                found[product.gate] += (writers / readers.clamp_min(1.0))[product.inputs]
+        return found

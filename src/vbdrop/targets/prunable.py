@@ -1,0 +1,94 @@
+"""The elements that a target may remove: noisy weights and gates, with what each is worth and what it costs."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.compression.evidence import lost_nats
+from vbdrop.convert import deterministic_
+from vbdrop.layers import NoisyTensor, Variational
+from vbdrop.layers.variational import NO_VARIANCE
+
+LARGEST = 80.0
+"""Beyond this ``log_alpha`` the evidence counts as there, so that its logarithm is finite."""
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """One noisy tensor with elements that can be removed.
+
+    Attributes:
+        name: The dotted name of its module.
+        module: The module.
+        entry: The noisy tensor.
+    """
+
+    name: str
+    module: Variational
+    entry: NoisyTensor
+
+    def alive(self) -> Tensor:
+        """Which elements have not been removed: a boolean tensor on the CPU, of the shape of the means."""
+        removed = self.module.removed_mask
+        return torch.ones(self.entry.mean.shape, dtype=torch.bool) if removed is None else ~removed.cpu()
+
+    def remove_(self, mask: Tensor) -> None:
+        """Remove elements for good, in place."""
+        mask = mask.to(self.entry.mean.device)
+        self.module.remove_(mask)
+        with torch.no_grad():
+            self.entry.mean.masked_fill_(mask, 0.0)
+
+
+def prunables(model: nn.Module) -> list[Prunable]:
+    """All noisy tensors of a model whose elements can die; those of `Rates` cannot.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(3, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Units())
+        >>> [found.name for found in prunables(model)]
+        ['0.gate']
+    """
+    return [
+        Prunable(name, module, entry)
+        for name, module in model.named_modules()
+        if isinstance(module, Variational)
+        for entry in module.variational()
+        if entry.threshold is not None
+    ]
+
+
+def log_evidence(log_alpha: Tensor) -> Tensor:
+    """The log of the evidence that is lost with each element; finite at both ends.
+
+    Example:
+        >>> log_evidence(torch.zeros(1)).exp()
+        tensor([0.1534], dtype=torch.float64)
+    """
+    return lost_nats(log_alpha.double().clamp(-LARGEST, LARGEST)).log()
+
+
+@torch.no_grad()
+def worth(found: Prunable, saving: Tensor) -> Tensor:
+    """The logarithm of the evidence that is lost per unit that is saved, for each element: the least goes first."""
+    return log_evidence(found.entry.log_alpha_full().cpu()) - saving.clamp_min(1e-12).log()
+
+
+@torch.no_grad()
+def plain_without(model: nn.Module, removed: Sequence[Tensor]) -> nn.Module:
+    """A plain copy of a model in eval mode, without these elements and with all others, dead by their rates or not.
+
+    Args:
+        model: A converted model; it is not changed.
+        removed: For each of `prunables`, which elements go.
+    """
+    small = copy.deepcopy(model)
+    for found, mask in zip(prunables(small), removed, strict=True):
+        found.entry.mean.masked_fill_(mask.to(found.entry.mean.device), 0.0)
+        found.entry.rate.fill_(NO_VARIANCE)
+        found.module._buffers.pop("removed", None)
+    return deterministic_(small).eval()

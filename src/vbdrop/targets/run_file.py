@@ -1,0 +1,69 @@
+"""The file in which a run of `vbdrop.shrink` is kept between two epochs."""
+
+import hashlib
+import io
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vbdrop.files import write_atomically
+
+
+class RunFile:
+    """A checkpoint that knows which run it belongs to; it holds tensors and plain values, and cannot run code.
+
+    Args:
+        path: The file; its folder must exist.
+        identity: What the run is, as plain data. Another one does not go on from it.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "run.pt"
+        >>> RunFile(path, {"seed": 1}).save({"done": 3})
+        >>> RunFile(path, {"seed": 1}).load()
+        {'done': 3}
+        >>> RunFile(path, {"seed": 2}).load()
+        Traceback (most recent call last):
+        ValueError: ... is the checkpoint of another run: give it another name, or delete it.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"`checkpoint` must be a file in a folder that exists; there is no {path.parent}.")
+        self.path = path
+        self._run = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the file."""
+        buffer = io.BytesIO()
+        torch.save({"run": self._run, "state": dict(state)}, buffer)
+        content = buffer.getvalue()
+        write_atomically(self.path, hashlib.sha256(content).digest() + content)
+
+    def load(self) -> dict[str, Any] | None:
+        """The state, or None if there is no file yet.
+
+        Raises:
+            ValueError: The file is damaged, or of another run.
+        """
+        if not self.path.exists():
+            return None
+        stored = self.path.read_bytes()
+        size = hashlib.sha256().digest_size
+        try:
+            if hashlib.sha256(stored[size:]).digest() != stored[:size]:
+                raise ValueError("its checksum is wrong")
+            found = torch.load(io.BytesIO(stored[size:]), weights_only=True)
+            run, state = found["run"], found["state"]
+        except (RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+            raise ValueError(
+                f"{self.path} is damaged ({str(error).splitlines()[0]}); delete it to start again."
+            ) from error
+        if run != self._run:
+            raise ValueError(f"{self.path} is the checkpoint of another run: give it another name, or delete it.")
+        kept: dict[str, Any] = state
+        return kept

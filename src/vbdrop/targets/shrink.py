@@ -1,0 +1,118 @@
+"""`shrink`: one call from a model and its data to the small model."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Adam, Optimizer
+
+from vbdrop.layers import Units, Weights
+from vbdrop.layers.modes import Mode
+from vbdrop.targets.batches import Batches, Split
+from vbdrop.targets.losses import Loss, checked_loss, default_loss
+from vbdrop.targets.progress import Progress, ProgressLine
+from vbdrop.targets.shrink_result import ShrinkResult
+from vbdrop.targets.shrink_run import ShrinkRun
+from vbdrop.targets.target import Target
+
+GATE_LOG_SIGMA2 = -3.0
+"""The log variance of the gates at the start: a short run has no time to raise it from almost nothing."""
+
+
+def shrink(
+    model: nn.Module,
+    train: Any,  # noqa: ANN401 -- any form of data
+    *,
+    target: Target,
+    epochs: int,
+    valid: Any = None,  # noqa: ANN401
+    loss: Loss = default_loss,
+    lr: float = 1e-3,
+    batch_size: int = 100,
+    modes: Mode | tuple[Mode, ...] | None = None,
+    optimizer: Callable[[list[dict[str, Any]]], Optimizer] = Adam,
+    split: Split | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    progress: bool | Progress = False,
+) -> ShrinkResult:
+    """Make a model as small as a target says: train it, press it, cut it, refine it, and compress it.
+
+    A share of the epochs trains the plain network (``target.train``; 0 if it comes trained). Then its weights or
+    channels get learned noise, and what the network needs least goes step by step, along a path from the whole network
+    to the target. The rest of the epochs (``target.refine``) trains what is left. All of this can be done with
+    `convert_`, `ELBO`, `Target` and `compress` in a loop of your own.
+
+    Args:
+        model: The model, trained or not, on its device; it is not changed.
+        train: A `torch.utils.data.DataLoader`, a data set, or a tuple or dict of tensors or arrays. The last of a tuple
+            are the targets; of a dict, those under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
+        target: The size to reach. Its ``steps``, ``epochs`` and ``example_inputs`` are not used.
+        epochs: The number of epochs of the whole run.
+        valid: Validation data, in the same forms: the error is reported, and needed for ``Target(within=...)``.
+        loss: ``loss(outputs, targets)``, the mean over a batch; by default the cross-entropy for classes and the mean
+            squared error for numbers.
+        lr: The learning rate of the weights.
+        batch_size: The examples in a batch, for data that does not come in batches.
+        modes: What becomes noisy; by default `Weights` for targets in weights or bytes, and `Units` for the others.
+        optimizer: Makes the optimizer of a list of parameter groups.
+        split: Takes a batch apart into (inputs, targets), if the usual way does not fit.
+        seed: Of the order of the data and of the noise.
+        checkpoint: A file in which the run is kept after every epoch. Called again with the same arguments, a run that
+            was killed goes on and ends with the same bits.
+        progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
+
+    Returns:
+        The small model with its plan and summary, the errors, and the curve of the run.
+
+    Raises:
+        ValueError: The target cannot be reached, or an argument does not fit; before anything is trained.
+
+    Example:
+        >>> import vbdrop
+        >>> x = torch.randn(200, 8)
+        >>> y = (x[:, 0] > 0).long()
+        >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+        >>> result = vbdrop.shrink(model, (x, y), target=vbdrop.Target(weights=4), epochs=10, lr=0.01)
+        >>> result.size <= 160 / 4
+        True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
+    if not isinstance(target, Target):
+        raise TypeError(f"`target` must be a vbdrop.Target, such as Target(macs=5); got {target!r}.")
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"`epochs` must be a number of epochs, an int >= 1; got {epochs!r}.")
+    if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < math.inf:
+        raise ValueError(f"`lr` must be a learning rate above 0; got {lr!r}.")
+    if type(batch_size) is not int or batch_size < 1:
+        raise ValueError(f"`batch_size` must be an int >= 1; got {batch_size!r}.")
+    data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
+    validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
+    if target.within is not None and target.evaluate is None and validation is None:
+        raise ValueError("`target` with `within` needs validation data: pass valid=, or evaluate= of the Target.")
+    chosen = default_modes(target) if modes is None else modes if isinstance(modes, tuple) else (modes,)
+    run = ShrinkRun(
+        model, data, validation, target, epochs,
+        loss=loss, lr=lr, modes=chosen, optimizer=optimizer, seed=seed,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        checked_loss(loss, run.model, data.example)
+    report = ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None
+    return run.finish(report)
+
+
+def default_modes(target: Target) -> tuple[Mode, ...]:
+    """What becomes noisy for a target: single weights where they count, and whole units where only those do.
+
+    Example:
+        >>> [type(mode).__name__ for mode in default_modes(Target(macs=2))]
+        ['Units']
+    """
+    if target.measured in ("weights", "bytes"):
+        return (Weights(filter_fn=target.only),)
+    return (Units(log_sigma2=GATE_LOG_SIGMA2, filter_fn=target.only),)

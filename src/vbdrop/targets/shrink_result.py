@@ -1,0 +1,129 @@
+"""What `vbdrop.shrink` returns."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from vbdrop.compression import Compressed, Plan
+from vbdrop.compression.summary import Summary
+from vbdrop.exporting import Exported, export
+from vbdrop.targets.path import Stage
+from vbdrop.targets.target import Target, Unit
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The run after one epoch.
+
+    Attributes:
+        epoch: The epochs so far.
+        stage: The stage of this one.
+        size: The size of the model, in the target's unit.
+        path: The size that the path asked for.
+        loss: The mean training loss of the epoch, without the KL.
+        error: The error on validation data, of the plain model that compression would give; None without such data.
+        kl_weight: The KL weight at the end of the epoch; 0 outside the press stage.
+    """
+
+    epoch: int
+    stage: Stage
+    size: float
+    path: float
+    loss: float
+    error: float | None
+    kl_weight: float
+
+
+@dataclass(frozen=True)
+class ShrinkResult:
+    """The small model, and how it came about; print it.
+
+    Attributes:
+        small: What `vbdrop.compress` gave: the small model, its plan and its summary.
+        target: The target.
+        unit: What the target counts.
+        limit: The largest size that it allows; None for ``within``.
+        before: The size of the model before.
+        size: The size of the small model.
+        error_before: The error of the network before anything was removed; None without validation data.
+        error: The error of the small model; None without validation data.
+        curve: One point per epoch.
+    """
+
+    small: Compressed
+    target: Target
+    unit: Unit
+    limit: float | None
+    before: float
+    size: float
+    error_before: float | None
+    error: float | None
+    curve: list[CurvePoint]
+
+    @property
+    def model(self) -> nn.Module:
+        """The small model: plain layers, in eval mode."""
+        return self.small.model
+
+    @property
+    def plan(self) -> Plan:
+        """What was removed, as data."""
+        return self.small.plan
+
+    @property
+    def times(self) -> float:
+        """How many times smaller the model is, in the target's unit."""
+        return self.before / max(self.size, 1e-12)
+
+    def summary(self) -> Summary:
+        """The counts before and after, one row per layer; print it."""
+        return self.small.summary()
+
+    def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
+        """Write the small model as one safetensors file, for `vbdrop.load`; returns its bytes."""
+        return self.small.save(path, dtype)
+
+    def export(self, path: str | Path) -> Exported:
+        """Write the small model in the format of the file's ending, as `vbdrop.export` does."""
+        return export(self.small, path)
+
+    def to_json(self) -> str:
+        """The figures of the run, without the model."""
+        figures = {
+            "target": repr(self.target),
+            "unit": self.unit,
+            "limit": self.limit,
+            "before": self.before,
+            "size": self.size,
+            "times": self.times,
+            "error_before": self.error_before,
+            "error": self.error,
+            "curve": [asdict(point) for point in self.curve],
+        }
+        return json.dumps(figures, indent=1)
+
+    def __str__(self) -> str:
+        limit = "" if self.limit is None else f" (at most {_figure(self.limit, self.unit)})"
+        lines = [
+            f"{_figure(self.before, self.unit)} before, {_figure(self.size, self.unit)} now{limit}: "
+            f"{self.times:.1f} times fewer"
+        ]
+        if self.error is not None and self.error_before is not None:
+            lines.append(f"validation error {self.error_before:.4g} before, {self.error:.4g} now")
+        return "\n".join([*lines, str(self.summary())])
+
+    __repr__ = __str__
+
+
+def _figure(size: float, unit: Unit) -> str:
+    return f"{size * 1e3:.3g} ms" if unit == "latency" else f"{size:,.0f} {unit}"
+
+
+def smallest_within(curve: Sequence[CurvePoint], tolerance: float, start: float) -> CurvePoint | None:
+    """The smallest point of a curve whose error is within a tolerance of the start; None if there is none."""
+    fits = [point for point in curve if point.error is not None and point.error <= start + tolerance]
+    return min(fits, key=lambda point: point.size, default=None)

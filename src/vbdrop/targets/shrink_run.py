@@ -1,0 +1,251 @@
+"""A run of `vbdrop.shrink`: its stages, epoch by epoch, and its checkpoint."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from vbdrop.compression import Compressed, compress
+from vbdrop.convert import convert_, param_groups, recalibrate_
+from vbdrop.layers.modes import Mode
+from vbdrop.objective import ELBO
+from vbdrop.targets.batches import Batch, Batches
+from vbdrop.targets.losses import Loss, checked_loss, error_of
+from vbdrop.targets.path import Stage
+from vbdrop.targets.progress import Progress
+from vbdrop.targets.prunable import plain_without, prunables
+from vbdrop.targets.pursuit import Pursuit
+from vbdrop.targets.run_file import RunFile
+from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
+from vbdrop.targets.sizes import size_in
+from vbdrop.targets.target import Target, Unit
+
+RATE_TRAVEL = 30.0
+"""The rates may move by so much in ``log_alpha`` in the press stage, so their learning rate is this over its steps."""
+
+LAST_LR = 0.01
+"""The learning rate falls to this share of itself in the refining stage."""
+
+EXAMPLES = 8
+"""With so many examples the model is traced."""
+
+RECALIBRATION_BATCHES = 50
+"""BatchNorm is computed again over at most so many batches."""
+
+
+class ShrinkRun:
+    """A run in progress; its state changes by whole epochs.
+
+    Args:
+        model: The model; it is not changed.
+        data: Training data.
+        valid: Validation data, or None.
+        target: The target.
+        epochs: The epochs of the whole run.
+        loss: The loss of outputs and targets.
+        lr: The learning rate of the weights.
+        modes: What becomes noisy.
+        optimizer: Makes the optimizer.
+        seed: Of the order of the data and of the noise.
+        checkpoint: Where the run is kept, or None.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Batches,
+        valid: Batches | None,
+        target: Target,
+        epochs: int,
+        *,
+        loss: Loss,
+        lr: float,
+        modes: tuple[Mode, ...],
+        optimizer: Callable[[list[dict[str, Any]]], Optimizer],
+        seed: int,
+        checkpoint: Path | None,
+    ) -> None:
+        self.data, self.valid, self.loss, self.lr, self.seed = data, valid, loss, lr, seed
+        self.epochs, self.modes, self._make_optimizer = epochs, modes, optimizer
+        self.train_epochs = min(round(target.train * epochs), epochs - 1)
+        rest = epochs - self.train_epochs
+        self.refine_epochs = min(round(target.refine * epochs), rest - 1 if target.train + target.refine < 1 else rest)
+        self.model = copy.deepcopy(model)
+        example = data.example.first(EXAMPLES)
+        self._example = example
+        inputs = example.kwargs if example.kwargs else example.args
+        self.target = replace(
+            target, epochs=None, steps=rest * len(data), train=0.0, refine=self.refine_epochs / rest,
+            example_inputs=inputs,
+        )  # fmt: skip
+        self._asked = target
+        self.done, self.curve = 0, list[CurvePoint]()
+        self.error_before: float | None = None
+        self._optimizer = self._new_optimizer([{"params": list(self.model.parameters()), "lr": lr}])
+        self._elbo: ELBO | None = None
+        self._pursuit: Pursuit | None = None
+        self._file = None if checkpoint is None else RunFile(checkpoint, self._identity())
+        self._rehearse()
+
+    @property
+    def pursued(self) -> Unit:
+        """What the run counts on its way."""
+        return self.target.measured
+
+    def _new_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
+        made = self._make_optimizer(groups)
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"`optimizer` must return a torch.optim.Optimizer; got {type(made).__name__}.")
+        self._lrs = [group["lr"] for group in made.param_groups]
+        return made
+
+    def _identity(self) -> dict[str, Any]:
+        """What makes two runs the same."""
+        shapes = [[name, list(tensor.shape)] for name, tensor in self.model.state_dict().items()]
+        settings = [repr(self._asked), self.epochs, self.lr, self.seed, len(self.data), self.data.n_examples]
+        return {"settings": settings, "modes": [type(mode).__name__ for mode in self.modes], "shapes": shapes}
+
+    def _rehearse(self) -> None:
+        """See on a copy that the target can be reached, before anything is trained."""
+        model = copy.deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            convert_(model, *self.modes)
+            self.before = Pursuit(self.target, ELBO(model, n_train=self.data.n_examples)).before
+
+    # the epochs
+
+    def finish(self, report: Progress | None) -> ShrinkResult:
+        """Run the epochs that are left, and compress."""
+        with torch.random.fork_rng(devices=[]):
+            self._resume()
+            if self.done == 0 and self.valid is not None and self.train_epochs == 0:
+                self.error_before = error_of(self.model, self.valid, self.loss)
+            while self.done < self.epochs:
+                torch.manual_seed(self.seed * 1_000_003 + self.done)
+                if self.done == self.train_epochs:
+                    self._start_pressing()
+                loss = self._epoch()
+                self.done += 1
+                self._note(loss)
+                if self._file is not None:
+                    self._file.save(self._state())
+                if report is not None:
+                    report(self.curve[-1], self.epochs)
+            return self._result()
+
+    def _start_pressing(self) -> None:
+        """Make the model noisy, and start the pursuit of the target."""
+        convert_(self.model, *self.modes)
+        steps = max(1, (self.epochs - self.train_epochs - self.refine_epochs) * len(self.data))
+        rate_lr = max(self.lr, RATE_TRAVEL / steps)
+        groups = param_groups(self.model, lr=self.lr, rate_lr=rate_lr, weight_decay=None)
+        self._optimizer = self._new_optimizer(groups)
+        self._elbo = ELBO(self.model, n_train=self.data.n_examples, target=self.target, check_every=0)
+        (self._pursuit,) = (one for one in self._elbo.observers if isinstance(one, Pursuit))
+
+    def _epoch(self) -> float:
+        self.model.train()
+        total = 0.0
+        for batch in self.data:
+            self._optimizer.zero_grad()
+            nll = checked_loss(self.loss, self.model, batch)
+            total += nll.item()
+            (nll if self._elbo is None else self._elbo(nll)).backward()  # type: ignore[no-untyped-call]
+            if self._elbo is not None and self._pursuit is not None:
+                self._elbo.step(self._optimizer)
+                self._schedule(self._pursuit)
+            self._optimizer.step()
+        if not math.isfinite(total):
+            raise FloatingPointError(f"the loss is not finite in epoch {self.done + 1}; lower `lr`.")
+        return total / len(self.data)
+
+    def _schedule(self, pursuit: Pursuit) -> None:
+        """Let the learning rate fall while the survivors are refined."""
+        if pursuit.is_cut and self.target.refine > 0:
+            left = (1 - pursuit.step / float(self.target.steps or 1)) / self.target.refine
+            for group, lr in zip(self._optimizer.param_groups, self._lrs, strict=True):
+                group["lr"] = lr * max(LAST_LR, min(1.0, left))
+
+    def _note(self, loss: float) -> None:
+        """Add the epoch to the curve."""
+        if self._pursuit is None or self._elbo is None:
+            error = None if self.valid is None else error_of(self.model, self.valid, self.loss)
+            self.error_before = error
+            self.curve.append(CurvePoint(self.done, "train", self.before, self.before, loss, error, 0.0))
+            return
+        pursuit = self._pursuit
+        plain = self._plain()
+        size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
+        error = None if self.valid is None else error_of(plain, self.valid, self.loss)
+        stage: Stage = "refine" if pursuit.is_cut else "press"
+        path = pursuit.path(pursuit.share)
+        self.curve.append(CurvePoint(self.done, stage, size, path, loss, error, self._elbo.kl_weight))
+
+    def _plain(self) -> nn.Module:
+        """The plain network of this moment, with all that has not been removed."""
+        plain = plain_without(self.model, [~one.alive() for one in prunables(self.model)])
+        return self._recalibrated(plain)
+
+    def _recalibrated(self, model: nn.Module) -> nn.Module:
+        batches = [[batch] for batch, _ in zip(self.data, range(RECALIBRATION_BATCHES), strict=False)]
+        recalibrate_(_OnBatches(model), batches)  # type: ignore[arg-type]  # the wrapper takes batches
+        return model
+
+    def _result(self) -> ShrinkResult:
+        if self._pursuit is None:
+            raise RuntimeError("the run has no epoch that presses.")
+        pursuit = self._pursuit
+        plain = self._plain()
+        small = self._compressed(plain)
+        size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
+        error = None if self.valid is None else error_of(small.model, self.valid, self.loss)
+        return ShrinkResult(
+            small, self._asked, self._asked.measured, pursuit.limit, pursuit.before, size,
+            self.error_before, error, self.curve,
+        )  # fmt: skip
+
+    def _compressed(self, plain: nn.Module) -> Compressed:
+        return compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
+
+    # the checkpoint
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "done": self.done,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "pursuit": None if self._pursuit is None else self._pursuit.state_dict(),
+            "error_before": self.error_before,
+            "curve": [asdict(point) for point in self.curve],
+        }
+
+    def _resume(self) -> None:
+        state = None if self._file is None else self._file.load()
+        if state is None:
+            return
+        if state["pursuit"] is not None:
+            self._start_pressing()
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._pursuit is not None:
+            self._pursuit.load_state_dict(state["pursuit"])
+        self.done, self.error_before = state["done"], state["error_before"]
+        self.curve = [CurvePoint(**point) for point in state["curve"]]
+
+
+class _OnBatches(nn.Module):
+    """A model that takes a whole batch."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Any:  # noqa: ANN401
+        """The outputs of the batch."""
+        return batch.outputs(self.model)

@@ -1,0 +1,125 @@
+"""What a model would cost if it were compressed as it is now: counted without making the small model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.graph import TraceError, trace
+from vbdrop.analysis.layer_shapes import owner
+from vbdrop.analysis.weight_uses import positions
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.masking import masked_copy
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
+from vbdrop.compression.summary import stored_bytes
+from vbdrop.layers.modes import Filter
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The size of a model in every unit that a target may have.
+
+    Attributes:
+        weights: Non-zero weights (matrices and kernels; not biases or normalization).
+        parameters: All parameters that are there, zero or not.
+        bytes: About the bytes in a file; see `vbdrop.compression.summary.stored_bytes`.
+        macs: Multiply-adds per example.
+        shapes: Weight -> its shape.
+    """
+
+    weights: int
+    parameters: int
+    bytes: int
+    macs: int
+    shapes: dict[str, tuple[int, ...]]
+
+
+def size_in(sizes: Sizes, unit: str) -> int:
+    """The size in the unit of a target."""
+    return int(getattr(sizes, unit))
+
+
+class SizeCounter:
+    """Counts what a converted model would be after `vbdrop.compress`; the model is traced once.
+
+    Args:
+        model: The model, converted or plain, in its original shape.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        only: Chooses the modules that are counted; None for all.
+        rewrite: Whether the forward may be replaced.
+
+    Raises:
+        ValueError: If the model cannot be traced.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Units())
+        >>> counter = SizeCounter(model, (torch.zeros(1, 4),))
+        >>> _ = model[2].gate.log_sigma2.data[1].fill_(9.0)
+        >>> counter.before.macs, counter.count(model).macs
+        (18, 12)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        only: Filter | None = None,
+        rewrite: bool = True,
+    ) -> None:
+        plain = masked_copy(model, None)
+        try:
+            self._traced = trace(plain, args, kwargs)
+        except TraceError as error:
+            raise ValueError(f"the sizes of the model cannot be counted: {error}.") from error
+        self.rewrite = rewrite
+        self.facts = propagate(self._traced, plain)
+        self.positions = positions(self._traced)
+        modules = dict(plain.named_modules())
+        self.counted = {name for name in plain.state_dict() if only is None or only(modules[owner(name)], owner(name))}
+        if not self.counted:
+            raise ValueError("`only` must choose at least one module that has parameters; it chose none.")
+        self.before = _sizes(plain, plain.state_dict(), make_plan(self._traced, plain).plan, self.counted, dense=True)
+
+    def count(self, model: nn.Module) -> Sizes:
+        """What compression would leave of this model, which has the structure of the one that was traced."""
+        return self.count_plain(masked_copy(model, None))
+
+    def count_plain(self, plain: nn.Module) -> Sizes:
+        """The same for a plain model with zeros for what is dead."""
+        plan, state = self._small(plain)
+        return _sizes(plain, state, plan, self.counted)
+
+    def _small(self, plain: nn.Module) -> tuple[Plan, Mapping[str, Tensor]]:
+        draft = make_plan(self._traced, plain, rewritten=self.rewrite)
+        if self.rewrite and draft.program is None and not draft.keeps_forward:
+            draft = make_plan(self._traced, plain, rewritten=False)
+        plan = draft.plan if draft.program is None else draft.program
+        return plan, apply_plan_(plan, plain.state_dict())
+
+
+def _sizes(
+    plain: nn.Module, state: Mapping[str, Tensor], plan: Plan, counted: set[str], *, dense: bool = False
+) -> Sizes:
+    nonzero: Callable[[Tensor], int] = Tensor.numel if dense else (lambda t: int(torch.count_nonzero(t)))
+    parameters = dict(plain.named_parameters())
+    added = {name for name in state if name not in plain.state_dict()}
+    there = {name: state[name] for name in state if name in counted or name in added}
+    weights = {name: t for name, t in there.items() if name in parameters and parameters[name].dim() > 1}
+    return Sizes(
+        weights=sum(map(nonzero, weights.values())),
+        parameters=sum(
+            t.numel() for name, t in there.items() if name in parameters or (name in added and t.is_floating_point())
+        ),
+        bytes=sum(4 * t.numel() if dense and t.is_floating_point() else stored_bytes(t) for t in there.values()),
+        macs=sum(plan.positions.get(name, 0) * t.numel() for name, t in weights.items()),
+        shapes={name: tuple(t.shape) for name, t in weights.items()},
+    )

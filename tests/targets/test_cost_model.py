@@ -1,0 +1,67 @@
+"""The quick size against the exact one, and savings against what removals really save."""
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.targets.cost_model import CostModel
+from vbdrop.targets.prunable import plain_without, prunables
+from vbdrop.targets.sizes import SizeCounter, size_in
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 3), nn.Conv2d(6, 8, 3)
+        self.hidden, self.head = nn.Linear(8 * 16, 20), nn.Linear(20, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.conv2(torch.relu(self.conv1(x)))).flatten(1)
+        return self.head(torch.relu(self.hidden(x)))
+
+
+def made(unit, *modes):
+    torch.manual_seed(0)
+    model = Net()
+    vbdrop.convert_(model, *modes)
+    counter = SizeCounter(model, (torch.randn(2, 1, 8, 8),))
+    return model, counter, CostModel(model, counter, unit)
+
+
+@pytest.mark.parametrize("unit", ["weights", "parameters", "bytes", "macs"])
+@pytest.mark.parametrize("mode", [vbdrop.Units(), vbdrop.Weights()], ids=["units", "weights"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
+def test_the_quick_size_is_close_to_the_exact_one(unit, mode, share):
+    model, counter, costs = made(unit, mode)
+    generator = torch.Generator().manual_seed(1)
+    alive = [torch.rand(one.entry.mean.shape, generator=generator) >= share for one in prunables(model)]
+    exact = size_in(counter.count_plain(plain_without(model, [~mask for mask in alive])), unit)
+    assert costs.size(alive) == pytest.approx(exact, rel=0.12)
+    if share == 0:
+        assert costs.size(alive) == size_in(counter.before, unit)
+
+
+@pytest.mark.parametrize("unit", ["weights", "macs"])
+def test_a_saving_is_what_the_removal_of_one_gate_saves(unit):
+    model, counter, costs = made(unit, vbdrop.Units())
+    alive = [one.alive() for one in prunables(model)]
+    savings = costs.savings(alive)
+    names = [one.name for one in prunables(model)]
+    for name in ("conv2.gate", "head.gate"):  # one reader each: the unit goes with its gate
+        index = names.index(name)
+        gone = [~mask for mask in alive]
+        gone[index][2] = True
+        saved = size_in(counter.before, unit) - size_in(counter.count_plain(plain_without(model, gone)), unit)
+        assert float(savings[index][2]) == saved
+
+
+def test_several_gates_of_one_channel_share_what_it_costs():
+    """The 16 gates on a channel that was flattened save their columns, and its kernel when all have gone."""
+    model, counter, costs = made("macs", vbdrop.Units())
+    alive = [one.alive() for one in prunables(model)]
+    index = [one.name for one in prunables(model)].index("hidden.gate")
+    gone = [~mask for mask in alive]
+    gone[index][:16] = True
+    saved = counter.before.macs - counter.count_plain(plain_without(model, gone)).macs
+    assert float(costs.savings(alive)[index][:16].sum()) == saved

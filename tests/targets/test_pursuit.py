@@ -1,0 +1,182 @@
+"""A target in pursuit, in a loop of one's own: it lands, and it can be stopped and resumed."""
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.targets.prunable import prunables
+from vbdrop.targets.pursuit import UPDATES
+from vbdrop.targets.target import Target
+
+STEPS = 60
+
+
+def task():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 12, generator=generator)
+    return x, (x[:, 0] - x[:, 1] > 0).long()
+
+
+def started(target, *modes):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 2))
+    vbdrop.convert_(model, *(modes or (vbdrop.Weights(),)))
+    elbo = vbdrop.ELBO(model, n_train=256, target=target, check_every=0)
+    (pursuit,) = elbo.observers
+    return model, elbo, pursuit, torch.optim.Adam(vbdrop.param_groups(model, lr=5e-3, rate_lr=0.3))
+
+
+def steps(model, elbo, pursuit, optimizer, count, first=0):
+    x, y = task()
+    model.train()
+    for step in range(first, first + count):
+        torch.manual_seed(step)
+        chosen = torch.randint(256, (64,))
+        optimizer.zero_grad()
+        elbo(nn.functional.cross_entropy(model(x[chosen]), y[chosen])).backward()
+        elbo.step(optimizer)
+        optimizer.step()
+
+
+def target(steps=STEPS, **arguments):
+    return Target(**arguments, steps=steps, example_inputs=torch.zeros(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("size", "modes"),
+    [
+        ({"weights": 5}, (vbdrop.Weights(),)),
+        ({"weights": 20}, (vbdrop.Weights(),)),
+        ({"macs": 3}, (vbdrop.Units(log_sigma2=-3.0),)),
+        ({"parameters": 4}, (vbdrop.Units(log_sigma2=-3.0),)),
+        ({"max_bytes": 1500}, (vbdrop.Weights(), vbdrop.Units(log_sigma2=-3.0))),
+        ({"weights": 5, "refine": 0}, (vbdrop.Weights(),)),
+        ({"weights": 5, "train": 0, "refine": 0.9}, (vbdrop.Weights(),)),
+        ({"weights": 5, "train": 0.5, "refine": 0.5}, (vbdrop.Weights(),)),
+    ],
+)
+def test_it_ends_at_the_target_and_never_above(size, modes):
+    model, elbo, pursuit, optimizer = started(target(**size), *modes)
+    steps(model, elbo, pursuit, optimizer, STEPS)
+    small = vbdrop.compress(model, torch.zeros(1, 12))
+    after = small.summary().after
+    parameters = sum(p.numel() for p in small.model.parameters())
+    found = {"weights": after.nonzeros, "macs": after.macs, "bytes": after.bytes, "parameters": parameters}
+    largest_unit = 0.05 * pursuit.limit + 32 + 4 * 44 * (pursuit.target.measured == "bytes")
+    assert pursuit.limit - largest_unit <= found[pursuit.target.measured] <= pursuit.limit
+    assert all(bool(one.alive().any()) for one in prunables(model))  # no layer is empty
+    assert elbo.kl_weight == 0
+
+
+def test_the_dead_stay_dead_and_the_survivors_train_in_the_last_stage():
+    model, elbo, pursuit, optimizer = started(target(weights=5, refine=0.5))
+    steps(model, elbo, pursuit, optimizer, STEPS // 2 + 1)
+    assert pursuit.is_cut
+    masks = [one.alive() for one in prunables(model)]
+    before = model[0].weight.detach().clone()
+    steps(model, elbo, pursuit, optimizer, STEPS // 2 - 1, first=STEPS // 2 + 1)
+    assert all(torch.equal(one.alive(), mask) for one, mask in zip(prunables(model), masks, strict=True))
+    plain = vbdrop.deterministic_(copy.deepcopy(model))
+    assert ((plain[0].weight != 0) == masks[0]).all()
+    assert not torch.equal(model[0].weight[masks[0]], before[masks[0]])
+
+
+def test_the_path_is_followed():
+    model, elbo, pursuit, optimizer = started(target(weights=10, train=0, refine=0.2, steps=200))
+    steps(model, elbo, pursuit, optimizer, 160)
+    assert len(pursuit.walk) == UPDATES
+    sizes = [point.size for point in pursuit.walk]
+    assert all(later <= earlier for earlier, later in pairwise(sizes))
+    off = [point.size / point.path for point in pursuit.walk if point.path > 1.05 * pursuit.limit]
+    assert max(off) < 1.25  # a step takes a limited share, so it may be late
+    assert min(off) > 0.95
+
+
+def test_it_goes_by_optimizer_steps_and_not_by_losses():
+    model, elbo, pursuit, optimizer = started(target(weights=5))
+    x, y = task()
+    for _ in range(7):
+        elbo(nn.functional.cross_entropy(model(x), y))
+    assert pursuit.step == 0
+    steps(model, elbo, pursuit, optimizer, 3)
+    assert pursuit.step == 3
+
+
+def test_epochs_are_counted_by_the_elbo():
+    goal = Target(weights=5, epochs=6, train=0.0, refine=0.5, example_inputs=torch.zeros(1, 12))
+    model, elbo, pursuit, optimizer = started(goal)
+    stages = []
+    for epoch in range(6):
+        elbo.epoch = epoch
+        steps(model, elbo, pursuit, optimizer, 10, first=10 * epoch)
+        stages.append(pursuit.stage)
+    assert stages == ["press", "press", "refine", "refine", "refine", "refine"]
+    model, elbo, pursuit, optimizer = started(goal)
+    with pytest.raises(RuntimeError, match=r"elbo\.epoch"):
+        steps(model, elbo, pursuit, optimizer, 1)
+
+
+@pytest.mark.parametrize("stop", [1, 17, 30, 45])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(stop):
+    whole = started(target(weights=10))
+    steps(*whole, STEPS)
+    first = started(target(weights=10))
+    steps(*first, stop)
+    kept = [copy.deepcopy(part.state_dict()) for part in (first[0], first[1], first[3])]
+    again = started(target(weights=10))
+    for part, state in zip((again[0], again[1], again[3]), kept, strict=True):
+        part.load_state_dict(state)
+    assert again[1].kl_weight == first[1].kl_weight
+    steps(*again, STEPS - stop, first=stop)
+    for name, tensor in whole[0].state_dict().items():
+        assert torch.equal(tensor, again[0].state_dict()[name]), name
+    assert again[2].state_dict() == whole[2].state_dict()
+
+
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [
+        (Target(weights=2, example_inputs=torch.zeros(1, 12)), "must have a length"),
+        (Target(weights=2, steps=5), "must have `example_inputs`"),
+        (target(max_weights=5000), "not below the size of the model, 1,000 weights"),
+        (target(within=0.3), "vbdrop.shrink"),
+        (target(max_latency="1 ms"), "vbdrop.shrink"),
+    ],
+)
+def test_what_cannot_start_says_why(goal, message):
+    with pytest.raises(ValueError, match=message):
+        started(goal)
+
+
+def test_what_the_removable_share_cannot_reach_is_refused():
+    with pytest.raises(ValueError, match=r"cannot be reached: it asks for 7 of .* can be removed is 99\.\d% of them"):
+        started(target(max_bytes=7))  # the biases of the output alone are more
+
+
+def test_it_is_pursued_through_an_attached_optimizer_too():
+    model, elbo, pursuit, optimizer = started(target(weights=5))
+    handle = elbo.attach(optimizer)
+    x, y = task()
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        for part in (slice(0, 128), slice(128, 256)):  # accumulated over two batches
+            (nn.functional.cross_entropy(model(x[part]), y[part]) / 2).backward()
+        optimizer.step()
+    handle.remove()
+    assert (pursuit.step, pursuit.is_cut) == (STEPS, True)
+    assert vbdrop.compress(model, torch.zeros(1, 12)).summary().after.nonzeros <= 200
+
+
+def test_a_target_leaves_no_room_for_another_weight():
+    model = nn.Linear(4, 2)
+    vbdrop.convert_(model, vbdrop.Weights())
+    goal = Target(weights=2, steps=5, example_inputs=torch.zeros(1, 4))
+    with pytest.raises(ValueError, match="leave `kl_weight` and `warmup` out"):
+        vbdrop.ELBO(model, n_train=10, target=goal, kl_weight=1.0)
+    with pytest.raises(TypeError, match=r"must be a vbdrop\.Target"):
+        vbdrop.ELBO(model, n_train=10, target=5)

@@ -1,0 +1,120 @@
+"""One call, as a new user would write it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+import vbdrop
+from vbdrop.targets.shrink import default_modes
+
+
+def rings(n=400):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(n, 6))
+    return x, (x[:, 0] * x[:, 1] > 0).astype(np.int64)
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 20), nn.ReLU(), nn.Linear(20, 2))
+
+
+def test_numpy_arrays_become_a_small_model():
+    x, y = rings()
+    model = mlp()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = vbdrop.shrink(model, (x, y), valid=(x, y), target=vbdrop.Target(weights=5), epochs=20, lr=0.01)
+    assert result.size == result.summary().after.nonzeros
+    assert 0.95 * result.limit - 20 <= result.size <= result.limit == 1080 / 5
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())  # it is not changed
+    with torch.no_grad():
+        wrong = (result.model(torch.from_numpy(x).float()).argmax(1).numpy() != y).mean()
+    assert result.error == pytest.approx(100 * wrong)
+    assert result.error < 25  # chance is 50
+    assert [point.stage for point in result.curve] == ["train"] * 4 + ["press"] * 10 + ["refine"] * 6
+
+
+def test_a_loader_of_dicts_with_two_inputs():
+    class TwoInputs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right, self.head = nn.Linear(3, 16), nn.Linear(3, 16), nn.Linear(16, 2)
+
+        def forward(self, left, right):
+            return self.head(torch.relu(self.left(left) + self.right(right)))
+
+    x, y = rings(200)
+    x = torch.from_numpy(x).float()
+    rows = [{"left": row[:3], "right": row[3:], "labels": label} for row, label in zip(x, y, strict=True)]
+    torch.manual_seed(0)
+    loader = DataLoader(rows, batch_size=50, shuffle=True)
+    result = vbdrop.shrink(TwoInputs(), loader, target=vbdrop.Target(macs=2), epochs=6, lr=0.01)
+    assert result.size <= result.limit
+    assert result.error is None
+    assert result.model(left=x[:5, :3], right=x[:5, 3:]).shape == (5, 2)
+
+
+def test_regression_with_a_loss_of_ones_own():
+    x, _ = rings(200)
+    y = x[:, :1] * 2
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 1))
+    target = vbdrop.Target(max_weights=40)
+    result = vbdrop.shrink(
+        model, (x, y), valid=(x, y), target=target, epochs=20, lr=0.02, loss=nn.SmoothL1Loss(), batch_size=20
+    )
+    assert result.size <= 40
+    assert result.error < 0.5  # always zero would have 1.2
+
+
+def test_batch_norm_is_that_of_the_small_network():
+    x, y = rings()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 2))
+    result = vbdrop.shrink(model, (x, y), valid=(x, y), target=vbdrop.Target(parameters=2), epochs=10, lr=0.01)
+    assert result.size == sum(p.numel() for p in result.model.parameters()) <= result.limit
+    assert result.error < 40
+
+
+def test_only_some_layers_are_counted_and_made_smaller():
+    x, y = rings(200)
+    target = vbdrop.Target(weights=4, only=lambda module, name: name == "2")
+    result = vbdrop.shrink(mlp(), (x, y), target=target, epochs=5, lr=0.01)
+    assert result.before == 800
+    layers = {layer.name: layer for layer in result.summary().layers}
+    assert layers["2"].after.nonzeros <= 200
+    assert layers["4"].after.nonzeros == layers["4"].after.weights
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": "net"}, TypeError, "`model` must be a torch.nn.Module; got str"),
+        ({"target": 5}, TypeError, "`target` must be a vbdrop.Target"),
+        ({"epochs": 0}, ValueError, "`epochs` must be a number of epochs"),
+        ({"lr": -1.0}, ValueError, "`lr` must be"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be"),
+        ({"train": []}, ValueError, "`train` must hold at least one batch"),
+        ({"valid": DataLoader([])}, ValueError, "`valid` must hold at least one batch"),
+        ({"target": vbdrop.Target(max_bytes=4)}, ValueError, "cannot be reached"),
+        ({"target": vbdrop.Target(max_macs=1e9)}, ValueError, "not below the size"),
+        ({"target": vbdrop.Target(within=1)}, ValueError, "needs validation data"),
+        ({"loss": lambda outputs, targets: outputs}, TypeError, "`loss` must return one"),
+        ({"optimizer": lambda groups: None}, TypeError, "`optimizer` must return"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_trained(arguments, error, message):
+    x, y = rings(50)
+    seen = []
+    given = {"model": mlp(), "train": (x, y), "target": vbdrop.Target(macs=2), "epochs": 3, **arguments}
+    with pytest.raises(error, match=message):
+        vbdrop.shrink(given.pop("model"), given.pop("train"), progress=lambda *point: seen.append(point), **given)
+    assert seen == []
+
+
+def test_each_target_has_its_own_noise():
+    names = {unit: type(default_modes(vbdrop.Target(**{unit: 2}))[0]).__name__ for unit in ("weights", "macs")}
+    assert names == {"weights": "Weights", "macs": "Units"}
+    assert type(default_modes(vbdrop.Target(max_bytes=10))[0]).__name__ == "Weights"

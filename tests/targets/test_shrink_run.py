@@ -1,0 +1,126 @@
+"""A run that is killed goes on to the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+
+PROGRAM = """
+import sys, time
+import torch
+from torch import nn
+import vbdrop
+
+path, slow = sys.argv[1], float(sys.argv[2])
+torch.manual_seed(0)
+x = torch.randn(200, 6)
+y = (x[:, 0] > 0).long()
+model = nn.Sequential(nn.Linear(6, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 2))
+
+def report(point, epochs):
+    print(point.epoch, flush=True)
+    time.sleep(slow)
+
+result = vbdrop.shrink(model, (x, y), valid=(x, y), target=vbdrop.Target(weights=4), epochs=10, lr=0.01,
+                       batch_size=25, checkpoint=path, progress=report)
+torch.save({"model": result.model.state_dict(), "figures": result.to_json()}, path + ".result")
+"""
+
+
+def ended(path, slow=0.0, kill_after=None):
+    """Run the program; with ``kill_after``, kill -9 it so many seconds after its first epoch."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(path), str(slow)], stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    if kill_after is not None:
+        process.stdout.readline()
+        time.sleep(kill_after)
+        process.send_signal(signal.SIGKILL)
+    lines = process.communicate()[0].splitlines()
+    return process.returncode, lines
+
+
+def test_killed_at_several_points_it_ends_with_the_same_bits(tmp_path):
+    assert ended(tmp_path / "whole.pt")[0] == 0
+    delays = [0.0, 0.11, 0.23, 0.05, 0.17]
+    codes = [ended(tmp_path / "killed.pt", slow=0.05, kill_after=delay)[0] for delay in delays]
+    assert codes[0] == -signal.SIGKILL
+    code, lines = ended(tmp_path / "killed.pt")
+    assert code == 0
+    assert len(lines) < 10  # it went on from where it was
+    whole, again = (torch.load(tmp_path / f"{name}.pt.result", weights_only=True) for name in ("whole", "killed"))
+    assert whole["figures"] == again["figures"]
+    assert whole["model"].keys() == again["model"].keys()
+    for name, tensor in whole["model"].items():
+        assert torch.equal(tensor, again["model"][name]), name
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(0)
+    x = torch.randn(100, 6)
+    return x, (x[:, 0] > 0).long()
+
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 2))
+
+
+def test_a_finished_run_is_not_made_again(tmp_path, data):
+    seen = []
+    arguments = {"target": vbdrop.Target(weights=3), "epochs": 4, "checkpoint": tmp_path / "run.pt"}
+    first = vbdrop.shrink(make(), data, progress=lambda point, epochs: seen.append(point.epoch), **arguments)
+    again = vbdrop.shrink(make(), data, progress=lambda point, epochs: seen.append(point.epoch), **arguments)
+    assert seen == [1, 2, 3, 4]
+    assert first.to_json() == again.to_json()
+    assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
+
+
+def test_another_run_does_not_go_on_from_it(tmp_path, data):
+    arguments = {"target": vbdrop.Target(weights=3), "checkpoint": tmp_path / "run.pt"}
+    vbdrop.shrink(make(), data, epochs=3, **arguments)
+    with pytest.raises(ValueError, match="of another run"):
+        vbdrop.shrink(make(), data, epochs=4, **arguments)
+
+
+def test_the_seed_decides(data):
+    model = make()
+
+    def weights(seed):
+        result = vbdrop.shrink(model, data, target=vbdrop.Target(weights=3), epochs=3, seed=seed)
+        return torch.cat([p.detach().flatten() for p in result.model.parameters()])
+
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    one = weights(0)
+    assert torch.equal(torch.get_rng_state(), state)  # torch's own random state is left as it was
+    torch.manual_seed(6)
+    assert torch.equal(one, weights(0))
+    other = weights(1)
+    assert one.shape != other.shape or not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("train", "refine", "stages"), [(0, 0, "pppp"), (0.5, 0, "ttpp"), (0, 0.5, "pprr"), (0.9, 0.1, "tttp")]
+)
+def test_each_stage_can_be_left_out(data, train, refine, stages):
+    result = vbdrop.shrink(make(), data, target=vbdrop.Target(weights=3, train=train, refine=refine), epochs=4)
+    found = "".join(point.stage[0] for point in result.curve)
+    assert found in (stages, stages[:-1] + "r")  # without a last stage, the cut is before the last step
+    assert result.size <= result.limit
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(data):
+    with pytest.raises(FloatingPointError, match="not finite in epoch 1"):
+        vbdrop.shrink(
+            make(), data, target=vbdrop.Target(weights=3), epochs=2,
+            loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets) * float("nan"),
+        )  # fmt: skip
