@@ -13,6 +13,8 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
+from vbdrop.analysis.key_value_cache import without_cache
+
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
 """The sizes of a batch for which it is tried what a forward would ask about them."""
 
@@ -84,7 +86,8 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        program = _functional(export(model, args, dict(kwargs or {})))
+        with without_cache(model):
+            program = _functional(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error

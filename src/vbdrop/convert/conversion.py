@@ -103,7 +103,7 @@ def _convert_one(
     groups = None
     if plain is not None and isinstance(mode, Units):
         groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
-        for name in groups.left.keys() & chosen.keys():
+        for name in [name for name in chosen if name in groups.left]:
             if not chosen[name][2]:
                 left[name] = groups.left[name]
                 del chosen[name]

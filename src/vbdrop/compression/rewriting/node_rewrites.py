@@ -99,7 +99,8 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
     sizes = list(call["size"] if "size" in call else call["shape"])
     if channels is not None and sizes[channels.axis] != -1:
         count = int(writer.kept(channels).sum())
-        writer.new_sizes |= count != len(channels)
+        if count != len(channels):
+            writer.respell(node, len(channels), count)
         # channels of a whole batch are as many as there are
         sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
@@ -133,8 +134,11 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
         return writer.copy(node)
     if call["dim"] % len(size_of(call["self"])) != source.axis:
         return writer.copy(node)
-    writer.new_operations = True
     counts = [int(writer.kept(part).sum()) for part in cast(list[Channels], known)]
+    if "split_size" in call and len(set(counts)) == 1:  # as `chunk` gives it, whatever the size is
+        writer.respell(node, call["split_size"], counts[0])
+        return writer.call(aten.split.Tensor, writer.value(call["self"]), counts[0], source.axis)
+    writer.new_operations = True
     return writer.call(aten.split_with_sizes.default, writer.value(call["self"]), counts, source.axis)
 
 
