@@ -73,6 +73,6 @@ def test_channels_that_something_else_reads_have_no_gate():
     model, x = Returned(), torch.randn(2, 4)
     found = groups_of(model, x)
     assert [group.name for group in found.groups] == ["second"]
-    assert found.left == {"second": "what enters it is needed elsewhere"}
+    assert found.left == {"second": "what enters it stays: the model returns it, or a layer without gates reads it"}
     assert found.weights == (6 * 5 + 5 * 2) / (4 * 6 + 6 * 5 + 5 * 2)
     assert groups_of(model, x, gated={"second"}).groups == []

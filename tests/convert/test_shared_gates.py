@@ -88,7 +88,10 @@ def test_what_a_filter_leaves_out_keeps_what_it_reads():
     names = [group.name for group in report.groups[0].groups]
     assert "blocks.2.conv2.0" not in names
     assert "stem.0" in names
-    assert report.left["blocks.3.conv1.0"] == "what enters it is needed elsewhere"
+    assert (
+        report.left["blocks.3.conv1.0"]
+        == "what enters it stays: the model returns it, or a layer without gates reads it"
+    )
     assert model.head.__class__ is nn.Linear
 
 

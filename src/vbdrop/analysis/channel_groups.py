@@ -168,8 +168,16 @@ def _readers(
         elif is_depthwise(product):
             left[path] = "its channels go with those that it writes"
         elif any(unit in written for unit in units):
-            left[path] = "what enters it is needed elsewhere"
+            left[path] = f"what enters it stays: {_reason(facts, root, units)}"
     return found
+
+
+def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
+    """Why these units stay."""
+    for kept, reason in facts.kept_for:
+        if set(root[kept].tolist()) & set(units):
+            return reason
+    return "the model returns it, or a layer without gates reads it"
 
 
 def _described(

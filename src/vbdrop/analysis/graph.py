@@ -86,8 +86,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        with without_cache(model):
-            program = _functional(export(model, args, dict(kwargs or {})))
+        program = _functional(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
@@ -162,7 +161,7 @@ def _export_as_is(
 
     arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), without_cache(model):
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program

@@ -103,10 +103,12 @@ def _convert_one(
     groups = None
     if plain is not None and isinstance(mode, Units):
         groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
-        for name in [name for name in chosen if name in groups.left]:
-            if not chosen[name][2]:
-                left[name] = groups.left[name]
-                del chosen[name]
+        reasons = {name: groups.left[name] for name in chosen if name in groups.left and not chosen[name][2]}
+        if len(reasons) < len(chosen):
+            left |= reasons
+            chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
+        else:  # nothing could be removed: then only what each layer reads is chosen
+            groups = None
     for module, *_ in chosen.values():
         _as_noisy_(module)
     if groups is not None and isinstance(mode, Units):

@@ -84,11 +84,9 @@ def _base(
         if bool((whole <= masks[term]).all()):
             return terms[term], {other: small for other, small in terms.items() if other is not term}
     first = next(iter(terms.values()))
-    sizes: list[Any] = list(scatter.node.meta["val"].shape)
-    for axis, size in enumerate(sizes):
-        if isinstance(size, torch.SymInt):
-            sizes[axis] = writer.call(aten.sym_size.int, first, axis)
-    sizes[scatter.outputs.axis] = int(whole.sum())
+    count, channels = int(whole.sum()), scatter.outputs.axis
+    axes = range(len(size_of(scatter.node)))
+    sizes: list[Any] = [count if axis == channels else writer.call(aten.sym_size.int, first, axis) for axis in axes]
     return writer.call(aten.new_zeros.default, first, sizes), terms
 
 
@@ -195,9 +193,9 @@ def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
 
 def replaced(writer: Writer, node: fx.Node) -> fx.Node:
     """What is written over another value, in its place."""
-    if writer.facts.channels(node) is None:
-        return writer.copy(node)
-    return writer.value(cast(fx.Node, node.args[1]))
+    old, new = (cast(fx.Node, argument) for argument in node.args[:2])
+    is_same = size_of(old) == size_of(new) and old.meta["val"].dtype == new.meta["val"].dtype
+    return writer.value(new) if is_same else writer.copy(node)
 
 
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
