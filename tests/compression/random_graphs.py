@@ -253,8 +253,9 @@ def rearrangement(net: RandomNet) -> Step:
         kinds += [
             (lambda x: F.glu(x, 1), width // 2),
             (lambda x: torch.mul(*x.chunk(2, 1)), width // 2),
-            (lambda x: x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2), width),
         ]
+    if width % 2 == 0 and width > 2:
+        kinds += [(lambda x: x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2), width)]
     if width % 4 == 0:
         kinds += [(lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2) ** 2, 2), width)]
     function, outputs = net.random.choice(kinds)

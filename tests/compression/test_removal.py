@@ -82,6 +82,8 @@ def test_with_units_masked_a_layer_has_its_live_inputs_times_its_live_outputs(na
             if layer.startswith("expand"):
                 # a constant channel is not uniform behind a depthwise convolution with padding, and each is another one
                 live_outputs = live_outputs | weights[layer.replace("expand", "depthwise")].flatten(1).any(1)
+            if name in ("resnet", "mobilenet") and sides != "rows" and layer in found:
+                inputs = found[layer][1]  # of all that read a stream, one selects what it needs at most
             outputs = len(weight) if layer == final else int(live_outputs.sum())
             kept = math.prod(found.get(layer, (0, 0))[:2])
             # one constant channel on either side may have to carry the others, and one more spare a sum a copy
@@ -125,6 +127,21 @@ def test_without_rewriting_such_a_size_keeps_its_channels_and_the_rest_becomes_s
     assert shapes(small)["conv2.weight"] == (10, 4, 5, 5)
     assert shapes(small)["fc1.weight"] == (4, 160)
     assert any("spells out" in reason for reason in left.values())
+
+
+def test_a_forward_is_replaced_only_if_that_removes_enough():
+    model = randomise_(LeNet5())
+    with torch.no_grad():
+        model.fc2.weight[:, :20] = 0
+        model.conv2.weight[:1] = 0  # the forward spells out how many features that leaves
+    model, x = model.double().eval(), torch.randn(2, 1, 28, 28).double()
+    traced = trace(model, (x,))
+    small, plan, left = remove(model, traced, (x,), {}, rewrite_gain=0.9)
+    assert type(small) is LeNet5
+    assert plan.program is None
+    assert left["forward"].startswith("it is kept, since a new one would remove only")
+    assert difference(model, small, x) < 1e-10
+    assert remove(model, traced, (x,), {}, rewrite_gain=0.01).plan.program is not None
 
 
 def test_parts_that_use_their_weights_themselves_are_named():

@@ -135,9 +135,7 @@ class ChannelFacts:
         """The channels of a node's value, if it is a tensor and they are known; a grid becomes its longest axis."""
         found = self.by_node.get(node) if isinstance(node, fx.Node) else None
         if isinstance(found, Grid):
-            return self.channels_along(
-                node, max(found.axes, key=lambda axis: found.units.shape[found.axes.index(axis)])
-            )
+            return self.channels_along(node, found.longest)
         return found if isinstance(found, Channels) else None
 
     def channels_along(self, node: fx.Node, axis: int) -> Channels | None:
@@ -165,6 +163,10 @@ class ChannelFacts:
     def shape(self, name: str) -> list[int]:
         """The shape of a parameter or buffer."""
         return list(self._tensors[name].shape)
+
+    def tensor_size(self, name: str) -> int:
+        """The number of elements of a parameter or buffer."""
+        return self._tensors[name].numel()
 
     def aliases(self, name: str) -> list[str]:
         """All dotted names of this parameter: more than one where it is tied, or its module is in two places."""

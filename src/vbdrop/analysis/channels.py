@@ -89,6 +89,11 @@ class Grid:
         same = known.all(1) & (value == value[:, :1]).all(1)
         return Channels(axis, units[:, 0], same, torch.where(same, value[:, 0], 0.0))
 
+    @property
+    def longest(self) -> int:
+        """The axis with most channels; the last of several."""
+        return max(zip(self.units.shape, self.axes, strict=True))[1]
+
     def fits(self, axis: int, sets: "UnitSets") -> bool:
         """Whether the units of each slice along the other axes are one already."""
         units = self._slices(sets.find(self.units), axis)

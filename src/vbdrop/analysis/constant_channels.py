@@ -4,7 +4,6 @@ import operator
 from itertools import groupby
 from typing import Any
 
-import torch
 from torch import fx, nn
 from torch._ops import OpOverload
 
@@ -117,8 +116,8 @@ def _decide_grids(facts: ChannelFacts) -> None:
     def decided(known: Channels | Grid | None) -> Channels | None:
         if not isinstance(known, Grid):
             return known
-        longest = known.axes[int(torch.tensor(known.units.shape).argmax())]
-        return known.along(next((axis for axis in known.axes if known.fits(axis, facts.units)), longest), facts.units)
+        fitting = (axis for axis in known.axes if known.fits(axis, facts.units))
+        return known.along(next(fitting, known.longest), facts.units)
 
     for node, known in facts.by_node.items():
         facts.by_node[node] = [decided(part) for part in known] if isinstance(known, list) else decided(known)

@@ -13,6 +13,8 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
+from vbdrop.analysis.key_value_cache import without_cache
+
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
 """The sizes of a batch for which it is tried what a forward would ask about them."""
 
@@ -159,7 +161,7 @@ def _export_as_is(
 
     arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), without_cache(model):
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program

@@ -50,6 +50,13 @@ def shape_of(module: nn.Module) -> Shape | None:
     return next((SHAPES[kind] for kind in type(module).__mro__ if kind in SHAPES), None)
 
 
+COUNTS = (
+    *("num_heads", "num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_heads", "n_head", "nhead", "heads"),
+    *("attn_dim", "all_head_size", "inner_dim", "split_size", "embed_dim"),
+)
+"""Attributes from which a forward of its own takes the numbers of heads and channels that it spells out."""
+
+
 def owner(name: str) -> str:
     """The dotted name of the module that holds a parameter.
 

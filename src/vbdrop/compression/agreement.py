@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.size_guards import OtherSize
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -225,7 +226,8 @@ def _resized(inputs: Any, axes: Mapping[tuple[int, int], int]) -> Any:  # noqa: 
 def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The outputs of a copy of a model for copies of inputs, in order: a forward may write into both."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
-    outputs = pytree.tree_leaves(copy.deepcopy(model)(*args, **kwargs))
+    with without_cache(copy.deepcopy(model)) as run:
+        outputs = pytree.tree_leaves(run(*args, **kwargs))
     return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
 
 

@@ -94,6 +94,7 @@ def compress(
     max_macs: int | None = None,
     max_weights: int | None = None,
     rewrite: bool = True,
+    rewrite_gain: float = 0.1,
     recalibrate: Tensor | Batches | Literal[False] | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
     elbo: ELBO | None = None,
@@ -119,6 +120,9 @@ def compress(
             lowered until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
         max_macs: The same for multiply-adds per example.
         max_weights: The same for weights that are not zero.
+        rewrite_gain: The forward is replaced only if the model then has fewer weights by at least this share than with
+            the class's own forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``, any
+            gain counts.
         rewrite: Whether the forward may be replaced by a graph. Without, only what leaves it valid is removed, as a
             model needs that is trained further.
         recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
@@ -149,10 +153,16 @@ def compress(
     """
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"`evaluate` must be a function of a model; got {type(evaluate).__name__}.")
+    if isinstance(rewrite_gain, bool) or not isinstance(rewrite_gain, int | float) or not 0 <= rewrite_gain < 1:
+        raise ValueError(
+            f"`rewrite_gain` must be a share of the weights, at least 0 and below 1; got {rewrite_gain!r}."
+        )
     if elbo is not None and not isinstance(elbo, ELBO):
         raise TypeError(f"`elbo` must be the vbdrop.ELBO of the training, or None; got {type(elbo).__name__}.")
     wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
-    compression = Compression(without_noise(model, recalibrate), example_inputs, example_kwargs, rewrite=rewrite)
+    gain = rewrite_gain if wanted is None else 0.0
+    given = without_noise(model, recalibrate)
+    compression = Compression(given, example_inputs, example_kwargs, rewrite=rewrite, rewrite_gain=gain)
     if wanted is not None:
         threshold = threshold_for(wanted, compression.given, threshold, compression.traced, rewrite=rewrite)
     small = compression.at(threshold)
@@ -178,6 +188,7 @@ class Compression:
         example_inputs: Inputs that the model accepts.
         example_kwargs: Named inputs besides.
         rewrite: Whether the forward may be replaced by a graph.
+        rewrite_gain: The share of the weights that must go besides for that.
     """
 
     def __init__(
@@ -187,6 +198,7 @@ class Compression:
         example_kwargs: Mapping[str, Any] | None = None,
         *,
         rewrite: bool = True,
+        rewrite_gain: float = 0.0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
@@ -194,6 +206,7 @@ class Compression:
         self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
         _check_unpruned(model)
         self.rewrite = rewrite
+        self.rewrite_gain = rewrite_gain
         self.built_with = built_with(model)
         self.given = copied(model).eval()
         _check_inputs(self.given, self.args, self.kwargs)
@@ -212,7 +225,8 @@ class Compression:
         if self.traced is None:
             removal = Removal(plain, Plan(), {"model": self._untraceable})
         else:
-            options: dict[str, Any] = {"rewrite": self.rewrite, "judge": judge, "sizes": self._sizes}
+            options: dict[str, Any] = {"rewrite": self.rewrite, "rewrite_gain": self.rewrite_gain}
+            options |= {"judge": judge, "sizes": self._sizes}
             removal = remove(plain, self.traced, self.args, self.kwargs, **options)
         small, plan, left = removal
         if "model" in left:

@@ -1,9 +1,10 @@
 """Remove from a traced model what it does not need, and check that the outputs are the same."""
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +42,7 @@ def remove(
     kwargs: Mapping[str, Any],
     *,
     rewrite: bool = True,
+    rewrite_gain: float = 0.0,
     judge: nn.Module | None = None,
     sizes: Sequence[OtherSize] | None = None,
 ) -> Removal:
@@ -57,6 +59,7 @@ def remove(
         args: Example inputs by position.
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
+        rewrite_gain: The share of the weights that must go besides, compared with the class's own forward, for that.
         judge: The model whose outputs count; None for the masked model itself.
         sizes: Other sizes of inputs to try; None to look for them.
     """
@@ -69,7 +72,7 @@ def remove(
 
     said = None
     reasons: dict[str, str] = {}
-    for plan, draft, fixed_sizes in _candidates(traced, model, rewrite):
+    for plan, draft, fixed_sizes in _candidates(traced, model, rewrite, rewrite_gain):
         if fixed_sizes and "sizes" not in reasons:
             continue
         small, said = _trial(plan, model, wanted)
@@ -106,20 +109,41 @@ def _changes(plan: Plan) -> bool:
     return bool(plan.keep or plan.add or plan.merge or plan.program)
 
 
-def _candidates(traced: Traced, model: nn.Module, rewrite: bool) -> Iterator[tuple[Plan, Draft, bool]]:
-    """Plans that may hold, the one that removes most first, and whether a plan's forward refuses other sizes."""
+def _weights_left(plan: Plan, model: nn.Module) -> int:
+    """The number of weights that a plan leaves."""
+    gone = set(plan.program.removed) if plan.program else set()
+    weights = {name: list(p.shape) for name, p in model.named_parameters() if p.dim() > 1 and name not in gone}
+    return sum(math.prod(plan.shape_after(name) if name in plan.shapes else shape) for name, shape in weights.items())
+
+
+def _candidates(
+    traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float
+) -> Iterator[tuple[Plan, Draft, bool]]:
+    """Plans that may hold, the one that removes most first, and whether a plan's forward refuses other sizes.
+
+    A plan with a new forward comes after those with the class's own that remove nearly as much.
+    """
     channels_last = is_channels_last(model)
+    own = [partial(make_plan, traced, model, rewritten=False, frozen_shapes=frozen) for frozen in (False, True)]
     if rewrite:
         draft = make_plan(traced, model)
         if draft.keeps_forward:
             yield replace(draft.plan, channels_last=channels_last), draft, False
+        if draft.program is not None and rewrite_gain > 0:
+            small = _weights_left(draft.program, model)
+            while own and small > (1 - rewrite_gain) * _weights_left((kept := own[0]()).plan, model):
+                own.pop(0)
+                more = 100 * (1 - small / _weights_left(kept.plan, model))
+                reason = f"it is kept, since a new one would remove only {max(0.0, more):.0f} % more of the weights"
+                kept = replace(kept, left=kept.left | {"forward": reason} if more > 0 else kept.left)
+                yield replace(kept.plan, channels_last=channels_last), kept, False
         if draft.program is not None:
             yield replace(draft.program, channels_last=channels_last), draft, False
             fixed = make_plan(traced, model, fixed_sizes=True)
             if fixed.program is not None:
                 yield replace(fixed.program, channels_last=channels_last), fixed, True
-    for frozen_shapes in (False, True):
-        draft = make_plan(traced, model, rewritten=False, frozen_shapes=frozen_shapes)
+    for make in own:
+        draft = make()
         yield replace(draft.plan, channels_last=channels_last), draft, False
 
 

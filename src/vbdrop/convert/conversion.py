@@ -7,9 +7,11 @@ from typing import Any, cast
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from vbdrop.analysis.channel_groups import find_groups
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.report import ITSELF, Conversion
+from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
 from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights
@@ -32,6 +34,9 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
         example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
             them the model is run once, on a copy, and a layer is left alone if the model does not call it or reads its
             weight in another way too: such a read would see neither noise nor mask.
+            `Units` then follows the channels through the model: all layers that read the same channels, such as a
+            residual stream or the heads of an attention, share one gate per channel or head, so that what is dead can
+            really be removed, and the report says how much that can be. Without them, each layer has gates of its own.
 
     Returns:
         What was converted, and what was left with the reason; print it.
@@ -57,8 +62,11 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     before = Snapshot(model)
     try:
         survey = Survey(model)
+        plain = None
+        if example_inputs is not None and any(isinstance(mode, Units) for mode in modes):
+            plain = plain_graph(model, example_inputs)
         for mode in modes:
-            _convert_one(model, mode, survey, unused, report)
+            _convert_one(model, mode, survey, unused, plain if isinstance(mode, Units) else None, report)
     except BaseException:
         before.restore_()
         raise
@@ -66,10 +74,17 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     return report
 
 
-def _convert_one(model: nn.Module, mode: Mode, survey: Survey, unused: Mapping[str, str], report: Conversion) -> None:
+def _convert_one(
+    model: nn.Module,
+    mode: Mode,
+    survey: Survey,
+    unused: Mapping[str, str],
+    plain: PlainGraph | None,
+    report: Conversion,
+) -> None:
     """Convert what this mode can take, and write down what it cannot."""
     kind = type(mode).__name__
-    converted, left = [], {}
+    chosen, left = {}, {}
     modules = list(candidates(model))
     first = next((module for _, module in modules if isinstance(module, tuple(LAYERS))), None)
     for name, module in modules:
@@ -82,13 +97,28 @@ def _convert_one(model: nn.Module, mode: Mode, survey: Survey, unused: Mapping[s
             if inputs and isinstance(mode, Units) and _sees_image(module, module is first):
                 inputs, reason = False, "its input channels are the image's own"
         if inputs or outputs:
-            _as_noisy_(module).add_noise_(mode, inputs=inputs, outputs=outputs)
-            converted.append(name)
+            chosen[name] = (module, inputs, outputs)
         else:
             left[name] = str(reason)
-    if not converted:
+    groups = None
+    if plain is not None and isinstance(mode, Units):
+        groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
+        reasons = {name: groups.left[name] for name in chosen if name in groups.left and not chosen[name][2]}
+        if len(reasons) < len(chosen):
+            left |= reasons
+            chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
+        else:  # nothing could be removed: then only what each layer reads is chosen
+            groups = None
+    for module, *_ in chosen.values():
+        _as_noisy_(module)
+    if groups is not None and isinstance(mode, Units):
+        share_gates_(model, mode, groups)
+    for name, (module, inputs, outputs) in chosen.items():
+        own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
+        cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
+    if not chosen:
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
-    report.add(kind, converted, left)
+    report.add(kind, list(chosen), left, groups)
 
 
 def _reasons(left: dict[str, str], most: int = 5) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from vbdrop.analysis.channel_groups import ChannelGroups
+
 ITSELF = "the model"
 """How the model itself is called, whose name among its modules is empty."""
 
@@ -13,19 +15,25 @@ class Conversion:
     Attributes:
         converted: Module name -> what it learns now.
         left: Module name -> why it was left as it is.
+        groups: The channels that can go together, if `vbdrop.Units` was given example inputs: what shares each gate,
+            and which share of the weights and multiply-adds belongs to any of them.
     """
 
     converted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    groups: list[ChannelGroups] = field(default_factory=list)
 
-    def add(self, kind: str, converted: list[str], left: dict[str, str]) -> None:
+    def add(self, kind: str, converted: list[str], left: dict[str, str], groups: ChannelGroups | None = None) -> None:
         """Write down what one mode converted and left; what any mode has converted does not count as left.
 
         Args:
             kind: The mode's name.
             converted: The names of the modules that it converted.
             left: Module name -> the reason, for the others.
+            groups: The channel groups that it found, if it looked for them.
         """
+        if groups is not None:
+            self.groups.append(groups)
         for name in converted:
             self.converted[name] = f"{self.converted[name]}, {kind}" if name in self.converted else kind
             self.left.pop(name, None)
@@ -35,4 +43,12 @@ class Conversion:
         rows = [*self.converted.items(), *((name, f"left: {reason}") for name, reason in self.left.items())]
         width = max((len(name or ITSELF) for name, _ in rows), default=0)
         lines = [f"converted {len(self.converted)}, left {len(self.left)}"]
-        return "\n".join([*lines, *(f"  {name or ITSELF:<{width}}  {what}" for name, what in rows)])
+        lines += [f"  {name or ITSELF:<{width}}  {what}" for name, what in rows]
+        for found in self.groups:
+            shares = f"{100 * found.weights:.0f} % of the weights and {100 * found.macs:.0f} % of the multiply-adds"
+            lines.append(f"{len(found.groups)} channel groups, with {shares} of linear layers and convolutions")
+            for group in found.groups:
+                lines.append(f"  {group.name}: {group.units} gates, read by {', '.join(group.readers)}")
+            named = {place: reason for place, reason in found.left.items() if place not in self.left}
+            lines += [f"  in the way: {place}: {reason}" for place, reason in named.items()]
+        return "\n".join(lines)

@@ -6,6 +6,7 @@ from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.linear import Linear
 from vbdrop.layers.modes import Filter, Mode, Rates, Units, Weights
 from vbdrop.layers.noisy import NoisyTensor
+from vbdrop.layers.shared_gate import SharedGate
 from vbdrop.layers.table import LAYERS, register_layer
 from vbdrop.layers.variational import Variational
 
@@ -24,6 +25,7 @@ __all__ = [
     "NoisyLayer",
     "NoisyTensor",
     "Rates",
+    "SharedGate",
     "Units",
     "Variational",
     "Weights",

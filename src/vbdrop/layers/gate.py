@@ -55,15 +55,34 @@ class Gate(Variational):
             kl_factor=self.current_kl_factor, removed=self.removed_mask,
         )  # fmt: skip
 
+    @torch.no_grad()
+    def values(self, threshold: float | None = None) -> Tensor:
+        """What each unit is multiplied by without noise: zero where its gate is dead."""
+        (entry,) = self.variational()
+        return masked(entry.mean, ~entry.dead(threshold))
+
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
+        return self.gated(x, self.axis)
+
+    def gated(self, x: Tensor, axis: int) -> Tensor:
+        """The gated features, with the units on this axis, counted from the end."""
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
         if self.training:
             gated = noisy_gates if self.fused else noisy_gates_reference
-            return gated(x, weight, log_sigma2, self.axis, self._training_threshold)
+            return gated(x, weight, log_sigma2, axis, self._training_threshold)
+        return apply_gate(x, *self.used(training=False), axis)
+
+    def used(self, *, training: bool) -> tuple[Tensor, Tensor | None]:
+        """The means that a forward multiplies by, and the deviations of its noise; None where it draws none."""
+        weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
+        deviation = torch.exp(0.5 * log_sigma2)
+        if training:
+            if self._training_threshold is not None:
+                weight = masked(weight, alive(weight, log_sigma2, self._training_threshold) | (weight == 0))
+            return weight, deviation
         keep = alive(weight, log_sigma2, self.mode.threshold)
-        deviation = masked(torch.exp(0.5 * log_sigma2), keep) if self.sampling else None
-        return apply_gate(x, masked(weight, keep), deviation, self.axis)
+        return masked(weight, keep), masked(deviation, keep) if self.sampling else None
 
     def with_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
         """The output of a linear layer whose inputs go through these gates, in one call.

@@ -21,6 +21,7 @@ from vbdrop.kernels import noisy_product, noisy_rates, noisy_weights
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
 from vbdrop.layers.noisy import NoisyTensor
+from vbdrop.layers.shared_gate import SharedGate, own_gates
 from vbdrop.layers.variational import Variational
 from vbdrop.priors import as_prior, log_alpha_of
 
@@ -55,7 +56,7 @@ class NoisyLayer(Variational):
     def fused(self, fused: bool) -> None:
         self.__dict__["_fused"] = fused
         for name in ("gate", "output_gate"):
-            if isinstance(gate := self._modules.get(name), Gate):
+            for gate in own_gates(self._modules.get(name)).values():
                 gate.fused = fused
 
     @fused.deleter
@@ -108,6 +109,10 @@ class NoisyLayer(Variational):
         self.noise = mode
         setattr(self, self._rate_name, nn.Parameter(self._initial_rate()))
 
+    def share_gate_(self, gate: SharedGate) -> None:
+        """Gate what enters by gates that other layers have, too."""
+        self.add_module("gate", gate.train(self.training))
+
     @property
     def _rate_name(self) -> str:
         return "log_sigma2" if isinstance(self.noise, Weights) else "log_alpha"
@@ -138,8 +143,7 @@ class NoisyLayer(Variational):
             gate = getattr(self, name, None)
             if gate is None:
                 continue
-            (entry,) = gate.variational()
-            values = masked(entry.mean, ~entry.dead(threshold)).to(self.weight.dtype)
+            values = gate.values(threshold).to(self.weight.dtype)
             self.weight.mul_(self.per_input(values) if name == "gate" else self.per_output(values))
             if name == "output_gate" and self.bias is not None:
                 self.bias.mul_(values)
@@ -188,7 +192,7 @@ class NoisyLayer(Variational):
         """Gate, product with noise where it is on, and gate again: what the forward of a layer calls."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         out: Tensor | None = None
-        if isinstance(gate, Gate) and self.noise is None and type(product) is MatrixProduct:
+        if isinstance(gate, Gate | SharedGate) and self.noise is None and type(product) is MatrixProduct:
             out = gate.with_product(x, self.weight, self.bias)
         if out is None:
             out = self._product(x if gate is None else gate(x), product)
@@ -219,10 +223,10 @@ class NoisyLayer(Variational):
         """Rates and gates that a plain ``state_dict`` does not have start afresh, if it has the layer's weights."""
         has_weights = prefix + "weight" in state_dict
         for name in ("gate", "output_gate"):
-            gate, below = self._modules.get(name), f"{prefix}{name}."
-            if has_weights and isinstance(gate, Gate) and not any(key.startswith(below) for key in state_dict):
-                gate.reset_parameters()
-                state_dict.update(gate.state_dict(prefix=below))  # where torch looks next, for the gate
+            for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
+                if has_weights and not any(key.startswith(below) for key in state_dict):
+                    gate.reset_parameters()
+                    state_dict.update(gate.state_dict(prefix=below))  # where torch looks next, for the gate
         if self.noise is None or not has_weights or prefix + self._rate_name in state_dict:
             super()._load_from_state_dict(state_dict, prefix, *args)
             return

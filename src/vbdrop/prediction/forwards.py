@@ -63,7 +63,7 @@ def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead
 def _drawing(model: nn.Module) -> Iterator[Variational]:
     """What draws noise: layers, and what stands alone; the gates of a layer are part of it."""
     layers = [module for module in model.modules() if isinstance(module, NoisyLayer)]
-    inside = {id(gate) for layer in layers for gate in layer.children() if isinstance(gate, Gate)}
+    inside = {id(gate) for layer in layers for gate in layer.modules() if isinstance(gate, Gate)}
     for module in model.modules():
         if isinstance(module, Variational) and id(module) not in inside:
             yield module

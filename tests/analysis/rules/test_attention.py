@@ -92,6 +92,41 @@ def test_fused_heads_go_from_all_three_parts():
     assert torch.equal(removal.model.fused.weight, model.fused.weight[rows])
 
 
+def test_numbers_of_heads_that_a_forward_spells_out_are_set_where_they_are_attributes():
+    class Spelled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.num_heads, self.attn_dim = 4, 12
+            self.qkv, self.out = nn.Linear(6, 36), nn.Linear(12, 6)
+
+        def forward(self, x):
+            heads = self.qkv(x).reshape(len(x), 5, 3, self.num_heads, 3).permute(2, 0, 3, 1, 4).unbind(0)
+            return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(len(x), 5, self.attn_dim))
+
+    model = randomise_(nn.Sequential(Spelled(), nn.ReLU(), nn.Linear(6, 2)))
+    with torch.no_grad():
+        model[0].out.weight[:, 3:9] = 0
+    removal = removed(model, X)
+    assert removal.plan.program is None
+    assert (removal.model[0].num_heads, removal.model[0].attn_dim) == (2, 6)
+    assert removal.model[0].qkv.out_features == 18
+
+
+def test_a_bias_of_attention_loses_the_heads_too():
+    class Biased(Attention):
+        def __init__(self):
+            super().__init__(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias()))
+            self.table = nn.Parameter(torch.randn(9, 4, dtype=torch.float64))
+            self.register_buffer("places", torch.arange(5)[:, None] - torch.arange(5) + 4)
+
+        def bias(self):
+            return self.table[self.places.view(-1)].view(5, 5, -1).permute(2, 0, 1).unsqueeze(0)
+
+    removal = removed(Biased(), X)
+    assert features(removal.model) == (9, 9, 9)
+    assert removal.model.table.shape == (9, 3)
+
+
 def test_heads_of_torchs_own_attention_go_from_a_new_forward():
     class Own(nn.Module):
         def __init__(self):

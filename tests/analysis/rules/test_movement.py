@@ -61,6 +61,22 @@ def test_channels_that_are_spread_over_axes_stay_and_are_named():
     assert sum("several indices" in reason or "one at a time" in reason for reason in removal.left.values()) >= 2
 
 
+def test_a_slice_without_channels_takes_none():
+    class Empty(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.last(torch.cat([x[:, 4:], x], 1))
+
+    model = randomise_(Empty())
+    with torch.no_grad():
+        model.last.weight[:, 0] = 0
+    removed(model, torch.randn(2, 3).double())
+
+
 def test_channels_on_several_axes_go_in_whole_slices():
     moves = [
         lambda x: x[..., 0, 0].view(-1, 2, 3).transpose(1, 2).flatten(1),  # a channel shuffle: 0, 3, 1, 4, 2, 5

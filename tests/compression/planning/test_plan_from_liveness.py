@@ -161,3 +161,22 @@ def test_a_weight_that_is_used_without_its_bias_takes_no_constants():
     model = randomise_(Unbiased())
     model.first.weight[0] = 0
     assert removed(model, torch.randn(2, 3).double()).model.first.out_features == 4
+
+
+def test_of_the_readers_of_a_stream_one_at_most_selects():
+    class Stream(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 10)
+            self.readers = nn.ModuleList(nn.Linear(10, width) for width in (3, 9, 5))
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            return [reader(x) for reader in self.readers]
+
+    model = randomise_(Stream())
+    with torch.no_grad():
+        for i, reader in enumerate(model.readers):
+            reader.weight[:, 3 * i : 3 * i + 3] = 0
+    removal = removed(model, torch.randn(2, 4).double())
+    assert [removal.model.get_submodule(f"readers.{i}").in_features for i in range(3)] == [10, 7, 10]

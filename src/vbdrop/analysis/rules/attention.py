@@ -6,6 +6,7 @@ from torch import fx
 from vbdrop.analysis.channel_facts import ChannelFacts
 from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, size_of
+from vbdrop.analysis.rules.parameters import parameter_channels
 
 SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 
@@ -18,8 +19,8 @@ def attend(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     call = arguments_of(node)
     sources = call["query"], call["key"], call["value"]
     heads = [_along(facts, source, len(size_of(source)) - 3) for source in sources]
-    mask = call.get("attn_mask")
-    if None in heads or len({len(size_of(source)) for source in sources}) > 1 or _has_heads(mask, len(heads[0] or ())):
+    masks = _mask(facts, node, call.get("attn_mask"), len(heads[0] or ()))
+    if None in heads or len({len(size_of(source)) for source in sources}) > 1 or None in masks:
         facts.keep(node, "it reads every channel of each head", report=False)
         return None
     queries, keys, values = (channels for channels in heads if channels is not None)
@@ -28,6 +29,8 @@ def attend(facts: ChannelFacts, node: fx.Node) -> Channels | None:
             facts.keep(node, "its heads are not in groups", report=False)
             return None
         facts.units.tie(queries.units, grouped.units.repeat_interleave(len(queries) // len(grouped)))
+    for mask in filter(None, masks):
+        facts.units.tie(queries.units, mask.units)
     zero = (values.known & (values.value == 0)).repeat_interleave(len(queries) // len(values))
     return queries.at(len(size_of(node)) - 3).with_values(zero, torch.zeros_like(queries.value))
 
@@ -76,7 +79,10 @@ def _axes(facts: ChannelFacts, *nodes: fx.Node) -> list[int]:
     return sorted(set(axes[0]).intersection(*axes)) if len(axes) == len(nodes) else []
 
 
-def _has_heads(mask: object, heads: int) -> bool:
-    """Whether a mask differs from head to head."""
+def _mask(facts: ChannelFacts, node: fx.Node, mask: object, heads: int) -> list[Channels | None]:
+    """The channels of a mask that differs from head to head, or None for what is not known of them."""
     size = size_of(mask) if isinstance(mask, fx.Node) else ()
-    return heads > 1 and len(size) > MATRIX and size[-3] == heads
+    if not isinstance(mask, fx.Node) or heads <= 1 or len(size) <= MATRIX or size[-3] != heads:
+        return []
+    axis = len(size) - 3
+    return [facts.channels_along(mask, axis) or parameter_channels(facts, node, mask, axis)]

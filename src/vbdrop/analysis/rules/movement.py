@@ -100,7 +100,9 @@ def numbered(size: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
 
 
 def varying_axes(part: Tensor) -> tuple[int, ...]:
-    """The axes along which a tensor is not everywhere the same."""
+    """The axes along which a tensor is not everywhere the same; none of a tensor without elements."""
+    if not part.numel():
+        return ()
     return tuple(axis for axis in range(part.dim()) if not bool((part == part.narrow(axis, 0, 1)).all()))
 
 

@@ -30,7 +30,9 @@ def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def read_with_count(facts: ChannelFacts, node: fx.Node, channels: Channels) -> None:
     """Keep the channels that a sum needs: all that are not zero."""
     zero: Tensor = channels.known & (channels.value == 0)
+    reason = f"{node.target} reads every channel that is not zero"
     facts.pinned.append(channels.units[~zero])
+    facts.kept_for.append((channels.units[~zero], reason))
     if bool((channels.known & ~zero).any()):
-        facts.left.setdefault(facts.place(node), f"{node.target} reads every channel, and not all constants are zero")
+        facts.left.setdefault(facts.place(node), reason)
     facts.counted[node] = channels

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from vbdrop.analysis.layer_shapes import shape_of
+from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
 
@@ -31,6 +31,7 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
+        allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
 

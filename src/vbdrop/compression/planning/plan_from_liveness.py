@@ -36,8 +36,25 @@ class Columns:
 
 
 def columns(liveness: Liveness) -> dict[str, Columns]:
-    """For every weight, the inputs that it keeps."""
-    return {weight: _columns(liveness, uses) for weight, uses in liveness.uses.items()}
+    """For every weight, the inputs that it keeps.
+
+    A selection copies what arrives, so of all weights that read the same channels at most one has it: the one that
+    loses most by it.
+    """
+    found = {weight: _columns(liveness, uses) for weight, uses in liveness.uses.items()}
+    selected = [weight for weight in found if found[weight].selected]
+    taken = set[int]()
+    for weight in sorted(selected, key=lambda weight: -_loss(liveness, weight, found[weight])):
+        channels = set(liveness.root[liveness.uses[weight].first.inputs.units].tolist())
+        if channels & taken:
+            found[weight] = Columns(found[weight].there, found[weight].there)
+        taken |= channels
+    return found
+
+
+def _loss(liveness: Liveness, weight: str, columns: Columns) -> float:
+    """How many weights a selection removes."""
+    return liveness.facts.tensor_size(weight) * float((columns.there & ~columns.kept).double().mean())
 
 
 def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:

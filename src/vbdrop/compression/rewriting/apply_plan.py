@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from vbdrop.analysis.layer_shapes import beside, owner
 from vbdrop.compression.planning.plan import Cut, Plan
-from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy
+from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy, shared_cuts
 from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
 from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
 from vbdrop.compression.rewriting.program import build, decoded_tensor
@@ -88,7 +88,8 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
             "the plan replaces the model's forward, which a model in training needs as it is; "
             "make the plan with vbdrop.compress(..., rewrite=False)."
         )
-    cuts = _cuts(plan, tensors)
+    shared = shared_cuts(plan, model)
+    cuts = _cuts(plan, tensors) | shared.cuts
     check_optimizer(optimizer, parameters, cuts)
     layers = {path: module for path, module in model.named_modules() if isinstance(module, NoisyLayer)}
     done = set[int]()
@@ -100,6 +101,8 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
             if optimizer is not None and name in parameters:
                 cut_state_(optimizer, parameters[name], cuts.get(name, {}))
             _replace_(tensors[name], ordered_as(tensors[name], small))
+    for gate, index in shared.indices.items():
+        gate.set_index_(index)
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items():
             setattr(model.get_submodule(path), attribute, number)

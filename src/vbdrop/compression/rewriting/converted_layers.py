@@ -1,6 +1,7 @@
 """What a plan means for a converted layer: its variances, rates and gates, beside its weight and bias."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression.planning.plan import Cut, Merge, Plan
 from vbdrop.compression.rewriting.slicing import merged
 from vbdrop.functional import masked
-from vbdrop.layers import Gate, NoisyLayer, Variational
+from vbdrop.layers import Gate, NoisyLayer, SharedGate, Variational
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import log_alpha_of
 
@@ -36,6 +37,52 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
             cuts[rate] = plan.keep.get(weight, {}) if dims > 1 else by_unit if dims == 1 else {}
         cuts[beside(weight, "removed")] = plan.keep.get(weight, {})
     return {name: cut for name, cut in cuts.items() if cut and name in tensors}
+
+
+class SharedCuts(NamedTuple):
+    """What a plan means for gates that several layers share.
+
+    Attributes:
+        cuts: Gate parameter -> the indices that stay: those of which some layer still has an input.
+        indices: Which input of each layer has which gate afterwards.
+    """
+
+    cuts: dict[str, Cut]
+    indices: dict[SharedGate, Tensor]
+
+
+def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
+    """The cuts of shared gates, and where the layers find what is left of them.
+
+    Args:
+        plan: The plan.
+        model: The converted model, before the plan is applied.
+    """
+    readers: dict[SharedGate, Tensor] = {}
+    for path, layer in model.named_modules():
+        if isinstance(layer, NoisyLayer) and isinstance(shared := layer._modules.get("gate"), SharedGate):
+            weight = f"{path}.weight" if path else "weight"
+            kept = plan.kept_inputs(weight) if weight in plan.shapes else None
+            readers[shared] = shared.index if kept is None else shared.index[kept]
+    used: dict[Gate, Tensor] = {}
+    for shared, index in readers.items():
+        for gate, start in zip(shared.all_gates, shared.starts, strict=True):
+            own = index[(index >= start) & (index < start + gate.weight.numel())] - start
+            mask = used.setdefault(gate, torch.zeros_like(gate.weight, dtype=torch.bool))
+            mask[own] = True
+    names = {module: name for name, module in model.named_modules()}
+    cuts: dict[str, Cut] = {}
+    for gate, mask in used.items():
+        mask[0] |= not bool(mask.any())
+        if not bool(mask.all()):
+            kept = mask.nonzero().flatten().tolist()
+            fields = ["weight", "log_sigma2"] + ["removed"] * (gate.removed_mask is not None)
+            cuts.update({f"{names[gate]}.{field}": {0: kept} for field in fields})
+    indices = {}
+    for shared, index in readers.items():
+        before = torch.cat([used[gate] for gate in shared.all_gates])
+        indices[shared] = torch.where(index >= 0, before.cumsum(0)[index.clamp_min(0)] - 1, index)
+    return SharedCuts(cuts, indices)
 
 
 def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
@@ -69,7 +116,6 @@ def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
 def _gate_values(layer: NoisyLayer) -> Tensor:
     """What the layer's input gates multiply by in eval mode."""
     gate = getattr(layer, "gate", None)
-    if not isinstance(gate, Gate):
+    if not isinstance(gate, Gate | SharedGate):
         return torch.ones(layer.n_inputs, device=layer.weight.device)
-    (entry,) = gate.variational()
-    return masked(entry.mean, ~entry.dead()).detach()
+    return gate.values().detach()

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, concrete, is_tensor
-from vbdrop.analysis.layer_shapes import BATCH_NORMS, owner
+from vbdrop.analysis.layer_shapes import BATCH_NORMS, COUNTS, owner
 from vbdrop.analysis.liveness import Liveness
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
@@ -97,6 +97,15 @@ class Writer:
         """Select channels of a value."""
         self.new_operations = True
         return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
+
+    def respell(self, node: fx.Node, before: int, after: int) -> None:
+        """Note that a size is spelled out; where the module has it as an attribute, the plan sets that."""
+        self.new_sizes = True
+        path = self.facts.module_path(node)
+        module = self.facts.model.get_submodule(path)
+        for name in COUNTS:
+            if type(number := getattr(module, name, None)) is int and number == before:
+                self.plan.attributes.setdefault(path, {})[name] = after
 
     def module_of(self, node: fx.Node) -> str | None:
         """The module whose whole forward this operation is, or None if there is none."""

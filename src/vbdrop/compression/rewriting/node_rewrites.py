@@ -84,11 +84,9 @@ def _base(
         if bool((whole <= masks[term]).all()):
             return terms[term], {other: small for other, small in terms.items() if other is not term}
     first = next(iter(terms.values()))
-    sizes: list[Any] = list(scatter.node.meta["val"].shape)
-    for axis, size in enumerate(sizes):
-        if isinstance(size, torch.SymInt):
-            sizes[axis] = writer.call(aten.sym_size.int, first, axis)
-    sizes[scatter.outputs.axis] = int(whole.sum())
+    count, channels = int(whole.sum()), scatter.outputs.axis
+    axes = range(len(size_of(scatter.node)))
+    sizes: list[Any] = [count if axis == channels else writer.call(aten.sym_size.int, first, axis) for axis in axes]
     return writer.call(aten.new_zeros.default, first, sizes), terms
 
 
@@ -99,7 +97,8 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
     sizes = list(call["size"] if "size" in call else call["shape"])
     if channels is not None and sizes[channels.axis] != -1:
         count = int(writer.kept(channels).sum())
-        writer.new_sizes |= count != len(channels)
+        if count != len(channels):
+            writer.respell(node, len(channels), count)
         # channels of a whole batch are as many as there are
         sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
@@ -133,8 +132,11 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
         return writer.copy(node)
     if call["dim"] % len(size_of(call["self"])) != source.axis:
         return writer.copy(node)
-    writer.new_operations = True
     counts = [int(writer.kept(part).sum()) for part in cast(list[Channels], known)]
+    if "split_size" in call and len(set(counts)) == 1:  # as `chunk` gives it, whatever the size is
+        writer.respell(node, call["split_size"], counts[0])
+        return writer.call(aten.split.Tensor, writer.value(call["self"]), counts[0], source.axis)
+    writer.new_operations = True
     return writer.call(aten.split_with_sizes.default, writer.value(call["self"]), counts, source.axis)
 
 
@@ -191,9 +193,9 @@ def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
 
 def replaced(writer: Writer, node: fx.Node) -> fx.Node:
     """What is written over another value, in its place."""
-    if writer.facts.channels(node) is None:
-        return writer.copy(node)
-    return writer.value(cast(fx.Node, node.args[1]))
+    old, new = (cast(fx.Node, argument) for argument in node.args[:2])
+    is_same = size_of(old) == size_of(new) and old.meta["val"].dtype == new.meta["val"].dtype
+    return writer.value(new) if is_same else writer.copy(node)
 
 
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:

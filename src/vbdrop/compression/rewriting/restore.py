@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.converted_layers import companions
+from vbdrop.compression.rewriting.converted_layers import companions, shared_cuts
 from vbdrop.compression.rewriting.slicing import uncut
 
 
@@ -41,7 +41,7 @@ def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Mo
     made = [name for name in plan.add if name not in plan.shapes]
     if made:
         raise ValueError(f"`plan` must be one that makes no bias, which the original has not; it made {made[0]!r}.")
-    cuts = plan.keep | companions(plan, state)
+    cuts = plan.keep | companions(plan, state) | shared_cuts(plan, model).cuts
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     shapes |= {
         name: shapes[beside(name, "weight")] for name in state if name.endswith("removed") and name not in shapes

@@ -1,0 +1,225 @@
+"""Which channels of a model live or die together, and which layers read them: where one shared gate belongs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.analysis.channel_facts import ChannelFacts, ProductSite
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.layer_shapes import owner
+from vbdrop.analysis.weight_uses import positions
+
+UNGATED = -1
+"""In the place of a gate's number: this input has none."""
+
+
+class Structure(ChannelFacts):
+    """What could be removed from a model, whatever its weights are: none of them is zero, and nothing is constant."""
+
+    def tensor(self, node: Any) -> Tensor | None:  # noqa: ANN401 -- an argument can be anything
+        """Some numbers in the shape of the parameter or buffer that this node stands for."""
+        found = super().tensor(node)
+        return None if found is None else torch.linspace(0.5, 1.5, found.numel(), dtype=found.dtype).view(found.shape)
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels of the same tensors: a residual stream, what is between two layers, the heads of an attention.
+
+    Attributes:
+        name: After the first layer that writes it.
+        units: How many channels, or whole heads, there are that can go on their own.
+        writers: The weights that lose rows with them.
+        readers: The layers that lose columns with them.
+        weights: How many weights go with one of them, on average.
+        macs: How many multiply-adds per example.
+    """
+
+    name: str
+    units: int
+    writers: list[str]
+    readers: list[str]
+    weights: float
+    macs: float
+
+
+@dataclass(frozen=True)
+class ChannelGroups:
+    """What `find_groups` gives.
+
+    Attributes:
+        groups: The groups, in the order of the graph.
+        readers: Layer -> for each of its inputs the group and the number in it, [inputs, 2], or `UNGATED` twice.
+        left: Layer -> why what enters it stays.
+        weights: The share of the weights of linear layers and convolutions that belong to a group, on either side.
+        macs: The same of the multiply-adds.
+    """
+
+    groups: list[ChannelGroup]
+    readers: dict[str, Tensor]
+    left: dict[str, str]
+    weights: float
+    macs: float
+
+
+def find_groups(traced: Traced, model: nn.Module, gated: Collection[str]) -> ChannelGroups:
+    """Find the channels that can be removed from a model, whatever its weights are.
+
+    Channels can go if every layer that reads them can have a gate, and nothing else needs them. The channels of a
+    grouped convolution go in the same places of each of its groups; those of a depthwise one go through it.
+
+    Args:
+        traced: The model's graph.
+        model: The plain model.
+        gated: The modules that can have gates on what enters them.
+
+    Example:
+        >>> from vbdrop.analysis.graph import trace
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
+        >>> found = find_groups(trace(model, (torch.zeros(4, 2),)), model, {"0", "2"})
+        >>> [(group.name, group.units, group.readers) for group in found.groups]
+        [('0', 3, ['2'])]
+        >>> found.weights
+        1.0
+    """
+    facts = propagate(traced, model, kind=Structure)
+    for product in facts.products:
+        _tie_groups(facts, product)
+    root = facts.units.roots()
+    fixed = torch.zeros(len(root), dtype=torch.bool)
+    for units in facts.pinned:
+        fixed[root[units]] = True
+    left = dict(facts.left)
+    for product in facts.products:
+        if not is_depthwise(product) and owner(product.weight) not in gated:
+            fixed[root[product.inputs.units]] = True
+    members = _members(facts, root, fixed)
+    readers = _readers(facts, root, members, gated, left)
+    return _described(facts, root, members, readers, left)
+
+
+def is_depthwise(product: ProductSite) -> bool:
+    """Whether a product has one input in each group: what enters then goes with what leaves."""
+    return product.groups > 1 and product.nonzero.shape[2] == 1
+
+
+def _tie_groups(facts: ChannelFacts, product: ProductSite) -> None:
+    """Let channels be one unit that a grouped convolution can only lose together."""
+    if product.groups == 1:
+        return
+    inputs, outputs = (channels.units.view(product.groups, -1) for channels in (product.inputs, product.outputs))
+    if is_depthwise(product):
+        facts.units.tie(inputs.expand_as(outputs).flatten(), outputs.flatten())
+    else:
+        for rows in (inputs, outputs):
+            facts.units.tie(rows[:1].expand_as(rows).flatten(), rows.flatten())
+
+
+def _members(facts: ChannelFacts, root: Tensor, fixed: Tensor) -> dict[int, tuple[int, int]]:
+    """For every unit that can go, its group and its number in it; what one layer writes is in one group."""
+    read = torch.zeros_like(fixed)
+    for product in facts.products:
+        if not is_depthwise(product):
+            read[root[product.inputs.units]] = True
+    group_of: dict[int, int] = {}
+    merged: dict[int, int] = {}
+
+    def final(group: int) -> int:
+        while merged.get(group, group) != group:
+            group = merged[group]
+        return group
+
+    for number, product in enumerate(facts.products):
+        units = [unit for unit in root[product.outputs.units].tolist() if bool(read[unit]) and not bool(fixed[unit])]
+        present = {final(group_of[unit]) for unit in units if unit in group_of} | {number}
+        for group in present:
+            merged[group] = min(present)
+        group_of.update(dict.fromkeys(units, min(present)))
+    members: dict[int, tuple[int, int]] = {}
+    counts: dict[int, int] = {}
+    order: dict[int, int] = {}
+    for unit, group in sorted(group_of.items()):
+        index = order.setdefault(final(group), len(order))
+        members[unit] = (index, counts.setdefault(index, 0))
+        counts[index] += 1
+    return members
+
+
+def _readers(
+    facts: ChannelFacts,
+    root: Tensor,
+    members: dict[int, tuple[int, int]],
+    gated: Collection[str],
+    left: dict[str, str],
+) -> dict[str, Tensor]:
+    """The gates of each input of each layer; why a layer has none, if what enters it was written by another one."""
+    written = {unit for product in facts.products for unit in root[product.outputs.units].tolist()}
+    found = {}
+    for product in facts.products:
+        path, units = owner(product.weight), root[product.inputs.units].tolist()
+        if path not in gated:
+            continue
+        if any(unit in members for unit in units) and not is_depthwise(product):
+            found[path] = torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
+        elif is_depthwise(product):
+            left[path] = "its channels go with those that it writes"
+        elif any(unit in written for unit in units):
+            left[path] = f"what enters it stays: {_reason(facts, root, units)}"
+    return found
+
+
+def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
+    """Why these units stay."""
+    for kept, reason in facts.kept_for:
+        if set(root[kept].tolist()) & set(units):
+            return reason
+    return "the model returns it, or a layer without gates reads it"
+
+
+def _described(
+    facts: ChannelFacts,
+    root: Tensor,
+    members: dict[int, tuple[int, int]],
+    readers: dict[str, Tensor],
+    left: dict[str, str],
+) -> ChannelGroups:
+    """The groups with their names and costs."""
+    count = 1 + max((group for group, _ in members.values()), default=-1)
+    sizes, weights, macs = [0] * count, [0.0] * count, [0.0] * count
+    writers: list[dict[str, None]] = [{} for _ in range(count)]
+    reading: list[dict[str, None]] = [{} for _ in range(count)]
+    for group, _ in members.values():
+        sizes[group] += 1
+    uses, seen = positions(facts.traced), set[str]()
+    owned, total = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for product in facts.products:
+        if product.weight in seen:
+            continue
+        seen.add(product.weight)
+        numel, each = facts.tensor_size(product.weight), uses.get(product.weight, 0)
+        kept = []
+        for channels, names, name in (
+            (product.outputs, writers, product.weight),
+            (product.inputs, reading, owner(product.weight)),
+        ):
+            groups = [members[unit][0] for unit in root[channels.units].tolist() if unit in members]
+            kept.append(1 - len(groups) / len(channels))
+            for group in groups:
+                weights[group] += numel / len(channels)
+                macs[group] += each * numel / len(channels)
+                names[group].setdefault(name)
+        total += torch.tensor([numel, each * numel], dtype=torch.float64)
+        owned += torch.tensor([numel, each * numel], dtype=torch.float64) * (1 - kept[0] * kept[1])
+    described = [
+        ChannelGroup(
+            *(owner(next(iter(writers[i]))) or next(iter(writers[i])), sizes[i], list(writers[i]), list(reading[i])),
+            *(weights[i] / sizes[i], macs[i] / sizes[i]),
+        )
+        for i in range(count)
+    ]
+    shares = (owned / total.clamp_min(1)).tolist()
+    return ChannelGroups(described, readers, left, *shares)

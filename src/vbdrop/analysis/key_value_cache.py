@@ -1,0 +1,39 @@
+"""Language models that return the keys and values of their attention for the next call: a graph has no such thing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+@contextmanager
+def without_cache(model: nn.Module) -> Iterator[nn.Module]:
+    """Let a Hugging Face model return no key-value cache inside a ``with`` block, unless a caller asks for it.
+
+    The cache is an object of the forward's own, which can neither be traced nor compared. All other outputs are the
+    same without it.
+
+    Args:
+        model: Any model; those without ``config.use_cache`` are left alone.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> model = nn.Linear(2, 2)
+        >>> model.config = SimpleNamespace(use_cache=True)
+        >>> with without_cache(model):
+        ...     model.config.use_cache
+        False
+        >>> model.config.use_cache
+        True
+    """
+    found = {
+        id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
+    }
+    configs = [config for config in found.values() if getattr(config, "use_cache", False) is True]
+    try:
+        for config in configs:
+            config.use_cache = False
+        yield model
+    finally:
+        for config in configs:
+            config.use_cache = True

@@ -1,0 +1,118 @@
+"""The gates of a layer that shares them with the other layers that read the same channels."""
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.layers.gate import Gate
+
+
+class SharedGate(nn.Module):
+    """Multiplies what enters a layer by gates that other layers use, too; the noise is drawn for this layer alone.
+
+    Each gate belongs to a group of channels, and is a submodule of the first layer that reads the group. Several inputs
+    can have one gate: all pixels of a channel that was flattened, all features of a head. They share its noise.
+
+    Args:
+        axis: The inputs' axis, counted from the end.
+        own: The gates that are submodules here, by the names of their groups.
+        gates: All gates that are used here, in order.
+        index: For each input, its number among all gates one after the other; -1 for an input without a gate.
+
+    Example:
+        >>> from vbdrop.layers import Units
+        >>> gate = Gate(2, axis=-1, mode=Units(), like=torch.ones(1))
+        >>> shared = SharedGate(-1, {"heads": gate}, [gate], torch.tensor([0, 0, 1, -1])).eval()
+        >>> with torch.no_grad():
+        ...     _ = gate.weight.copy_(torch.tensor([2.0, 3.0]))
+        >>> shared(torch.ones(1, 4)).detach()
+        tensor([[2., 2., 3., 1.]])
+    """
+
+    index: Tensor
+
+    def __init__(self, axis: int, own: dict[str, Gate], gates: list[Gate], index: Tensor) -> None:
+        super().__init__()
+        self.axis = axis
+        for name, gate in own.items():
+            self.add_module(name, gate)
+        self.__dict__["gates"] = tuple(gates)  # a module in a tuple is no submodule: it belongs to another layer
+        self.register_buffer("index", index.to(gates[0].weight.device), persistent=False)
+        self.set_index_(self.index)
+
+    def set_index_(self, index: Tensor) -> None:
+        """Say anew which input has which gate."""
+        count = sum(gate.weight.numel() for gate in self.all_gates)
+        one_each = len(index) == count and bool((index.cpu() == torch.arange(count)).all())
+        self.index = index
+        self._one_gate = len(self.all_gates) == 1 and one_each
+        self._all_gated = bool((index >= 0).all())
+
+    @property
+    def own(self) -> dict[str, Gate]:
+        """The gates that are submodules here."""
+        return {name: gate for name, gate in self._modules.items() if isinstance(gate, Gate)}
+
+    @property
+    def all_gates(self) -> tuple[Gate, ...]:
+        """All gates that are used here, those of other layers included."""
+        gates: tuple[Gate, ...] = self.__dict__["gates"]
+        return gates
+
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first gate of each group."""
+        sizes = [gate.weight.numel() for gate in self.all_gates]
+        return [sum(sizes[:i]) for i in range(len(sizes))]
+
+    @torch.no_grad()
+    def values(self, threshold: float | None = None) -> Tensor:
+        """What each input is multiplied by without noise: zero where its gate is dead."""
+        return self._spread(torch.cat([gate.values(threshold) for gate in self.all_gates]))
+
+    def with_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        """The output of a linear layer whose inputs go through these gates, in one call; None if that cannot be."""
+        return self.all_gates[0].with_product(x, weight, bias) if self._is_one_gate else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The gated features."""
+        if self._is_one_gate:
+            return self.all_gates[0].gated(x, self.axis)
+        parts = [gate.used(training=self.training) for gate in self.all_gates]
+        means = torch.cat([mean for mean, _ in parts])
+        trailing = [1] * (-self.axis - 1)
+        deviations = [deviation for _, deviation in parts if deviation is not None]
+        if not deviations:
+            return x * self._spread(means).view(-1, *trailing).to(x.dtype)
+        samples = x.shape[: x.dim() + self.axis]
+        noise = torch.randn(*samples, len(means), dtype=means.dtype, device=means.device)
+        drawn = means + torch.cat(deviations) * noise
+        return x * self._spread(drawn).reshape(*samples, -1, *trailing).to(x.dtype)
+
+    @property
+    def _is_one_gate(self) -> bool:
+        """Whether the inputs are those of one gate, in order, which is in the same mode."""
+        return self._one_gate and self.all_gates[0].training == self.training
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """The values of the gates, on the last axis, for each input; 1 for an input without a gate."""
+        if self._all_gated:
+            return values.index_select(-1, self.index)
+        return torch.where(self.index >= 0, values.index_select(-1, self.index.clamp_min(0)), 1.0)
+
+    def extra_repr(self) -> str:
+        """The number of inputs, and of gates."""
+        return f"{len(self.index)} inputs, {sum(gate.weight.numel() for gate in self.all_gates)} gates"
+
+
+def own_gates(module: nn.Module | None, prefix: str = "") -> dict[str, Gate]:
+    """The gates that are part of a layer's gate module, by the prefix of their names: itself, or what it shares.
+
+    Example:
+        >>> from vbdrop.layers import Units
+        >>> gate = Gate(2, axis=-1, mode=Units(), like=torch.ones(1))
+        >>> list(own_gates(SharedGate(-1, {"a": gate}, [gate], torch.arange(2)), "0.gate."))
+        ['0.gate.a.']
+    """
+    if isinstance(module, SharedGate):
+        return {f"{prefix}{name}.": gate for name, gate in module.own.items()}
+    return {prefix: module} if isinstance(module, Gate) else {}

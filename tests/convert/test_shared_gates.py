@@ -1,0 +1,115 @@
+import copy
+
+import torch
+from tests.compression.nets import NETS, difference, randomise_
+from torch import nn
+
+import vbdrop
+from vbdrop.convert.shared_gates import plain_graph
+from vbdrop.layers import Gate, Units
+
+
+def converted(name="resnet", **options):
+    torch.manual_seed(0)
+    model, x = randomise_(NETS[name].build()), NETS[name].example()
+    return model, x, vbdrop.convert_(model, Units(**options), example_inputs=x)
+
+
+@torch.no_grad()
+def kill_(model: nn.Module) -> None:
+    """Let two gates of each group be dead, and the others have any value."""
+    for gate in model.modules():
+        if isinstance(gate, Gate):
+            gate.weight.uniform_(0.5, 1.5)
+            gate.log_sigma2[:2] = 9.0
+
+
+def test_a_conversion_changes_no_output_and_is_undone_exactly():
+    model, x, report = converted()
+    original = randomise_(NETS["resnet"].build())
+    original.load_state_dict({k: v for k, v in model.state_dict().items() if ".gate." not in k})
+    assert difference(original, model.eval(), x) == 0
+    kill_(model)
+    plain = vbdrop.deterministic_(copy.deepcopy(model))
+    assert not any(isinstance(module, Gate) for module in plain.modules())
+    assert difference(model, plain, x) < 1e-6
+    assert "100 % of the weights" in str(report)
+    assert "stem.0: 8 gates, read by blocks.0.conv1.0, blocks.1.conv1.0" in str(report)
+
+
+def test_the_kl_of_a_gate_counts_once_and_by_what_its_channel_costs():
+    model, _, report = converted()
+    gates = {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
+    assert len(gates) == len(report.groups[0].groups) == 6
+    units = sum(len(gate.weight) for gate in gates.values())
+    assert abs(sum(len(gate.weight) * gate.kl_factor for gate in gates.values()) / units - 1) < 1e-9
+    factors = {group.units * group.weights for group in report.groups[0].groups}
+    assert len(factors) > 1
+    assert set(vbdrop.rates(model)) == set(gates)
+    ids = [id(p) for group in vbdrop.param_groups(model) for p in group["params"]]
+    assert len(ids) == len(set(ids)) == len(list(model.parameters()))
+
+
+def test_a_dead_channel_of_a_stream_goes_from_all_of_its_layers_without_a_new_forward():
+    for name in ("resnet", "densenet", "mobilenet", "unet", "vgg"):
+        model, x, _ = converted(name)
+        kill_(model.eval())
+        small = vbdrop.compress(model, x)
+        assert small.plan.program is None
+        assert small.left == {}
+        assert difference(model, small.model, x) < 1e-5
+        if name == "resnet":
+            assert small.model.stem[0].out_channels == small.model.blocks[1].conv2[0].out_channels == 6
+            assert small.model.blocks[3].conv1[0].in_channels == small.model.head.in_features == 10
+
+
+def test_a_model_in_training_loses_gates_and_their_optimizer_state_once():
+    model, x, _ = converted()
+    optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-3))
+    elbo = vbdrop.ELBO(model, n_train=10)
+    model.train()
+    elbo(model(x).square().mean()).backward()
+    optimizer.step()
+    kill_(vbdrop.recalibrate_(model, [x]).eval())
+    before = copy.deepcopy(model)
+    plan = vbdrop.compress(model, x, rewrite=False).plan
+    vbdrop.apply_plan_(plan, model, optimizer)
+    assert difference(before, model, x) < 1e-5
+    gates = [module for module in model.modules() if isinstance(module, Gate)]
+    assert [len(gate.weight) for gate in gates] == [6, 6, 6, 10, 10, 10]
+    assert all(optimizer.state[gate.weight]["exp_avg"].shape == gate.weight.shape for gate in gates)
+    model.train()
+    elbo(model(x).square().mean()).backward()
+    optimizer.step()
+
+
+def test_what_a_filter_leaves_out_keeps_what_it_reads():
+    model, _, report = converted(filter_fn=lambda module, name: name != "head")
+    names = [group.name for group in report.groups[0].groups]
+    assert "blocks.2.conv2.0" not in names
+    assert "stem.0" in names
+    assert (
+        report.left["blocks.3.conv1.0"]
+        == "what enters it stays: the model returns it, or a layer without gates reads it"
+    )
+    assert model.head.__class__ is nn.Linear
+
+
+def test_a_state_dict_without_gates_starts_them_afresh():
+    model, _, _ = converted()
+    plain = {name: tensor for name, tensor in model.state_dict().items() if ".gate." not in name}
+    kill_(model)
+    model.load_state_dict(plain)
+    assert all(bool((gate.weight == 1).all()) for gate in model.modules() if isinstance(gate, Gate))
+
+
+def test_the_graph_is_that_of_the_plain_model():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    vbdrop.convert_(model, vbdrop.Weights())
+    found = plain_graph(model, {"input": torch.zeros(2, 3)})
+    assert [node.name for node in found.traced.graph.nodes if node.op == "call_function"] == [
+        "linear",
+        "relu",
+        "linear_1",
+    ]
+    assert "log_sigma2" in model[0]._parameters
