@@ -19,7 +19,7 @@ from vbdrop.data import digits
 
 
 class Block(nn.Module):
-    """Two convolutions with batch normalisation, and a way around them."""
+    """Two convolutions with batch normalisation, and a skip connection around them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.norm2 = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find."""
+        """Add the output of the convolutions to the input."""
         return F.relu(x + self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))))
 
 
@@ -83,11 +83,11 @@ def error(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def main(arguments: list[str] | None = None) -> Compressed:
-    """Go all the way, print what happens, and return the small network."""
+    """Run all steps, print what happens, and return the small network."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--images", type=int, default=8_000, help="of the 8,000 training digits")
-    parser.add_argument("--folder", type=Path, help="where the files go; else nothing is kept")
+    parser.add_argument("--images", type=int, default=8_000, help="how many of the 8,000 training digits to use")
+    parser.add_argument("--folder", type=Path, help="folder for the files; by default nothing is kept")
     args = parser.parse_args(arguments)
     torch.manual_seed(0)
     data = digits()

@@ -23,7 +23,7 @@ def error(model: nn.Module, data: Digits) -> float:
 
 
 def train(model: nn.Module, data: Digits, epochs: int, weight: float | None) -> None:
-    """Train a model; with a KL weight, as a Bayesian one."""
+    """Train a model; with a KL weight, on the ELBO."""
     n_train = len(data.train_labels)
     groups = model.parameters() if weight is None else vbdrop.param_groups(model)
     optimizer = torch.optim.Adam(groups, lr=2e-3)
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> tuple[nn.Module, nn.Module]:
     """Train both networks, print the comparison, and return them: the plain one, and the one with learned rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--weight", type=float, default=0.1, help="of the KL; more makes it sparser")
+    parser.add_argument("--weight", type=float, default=0.1, help="weight of the KL; larger is sparser")
     args = parser.parse_args(arguments)
     torch.manual_seed(0)
     data = digits()

@@ -16,7 +16,7 @@ from vbdrop.data import digits
 
 
 class RowReader(nn.Module):
-    """An encoder over the rows of an image, and a linear classifier on the mean of what it finds."""
+    """An encoder over the rows of an image, and a linear classifier on the mean of its outputs."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class RowReader(nn.Module):
 
 
 def main(arguments: list[str] | None = None) -> nn.Module:
-    """Train, print the rates and how sure the network is, and return it."""
+    """Train, print the rates and the network's uncertainty, and return it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--images", type=int, default=4_000, help="of the 8,000 training digits")
+    parser.add_argument("--images", type=int, default=4_000, help="how many of the 8,000 training digits to use")
     args = parser.parse_args(arguments)
     torch.manual_seed(0)
     data = digits()

@@ -1,4 +1,4 @@
-"""Train a digit reader for a moment and write it as C, with a digit to read.
+"""Train a digit classifier briefly and write it as C, with a digit to classify.
 
 python examples/digit/export_digit.py [--epochs 5] [--folder .] [--index 0]
 
@@ -21,7 +21,7 @@ from vbdrop.models import build
 
 
 def write_pgm(path: Path, image: Tensor) -> None:
-    """Write an image in [0, 1] as a portable grey map, the simplest of all image files."""
+    """Write an image in [0, 1] as a portable grey map, the simplest image format."""
     height, width = image.shape
     path.write_bytes(b"P5\n%d %d\n255\n" % (width, height) + image.mul(255).round().byte().numpy().tobytes())
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path())
-    parser.add_argument("--index", type=int, default=0, help="of the test digit that is written")
+    parser.add_argument("--index", type=int, default=0, help="index of the test digit to write")
     args = parser.parse_args(arguments)
     torch.manual_seed(0)
     data = digits()

@@ -58,7 +58,7 @@ def test_help_does_not_wait_for_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "See it work: two minutes on digits that come with it." in done.stdout
+    assert "See it work, in two minutes, on embedded digits." in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path
     monkeypatch.setattr("vbdrop.exporting.c.find_compiler", lambda: None)
     again = vbdrop("demo", "--epochs", 2, "--records", tmp_path)
     assert again.code == 0
-    assert again.err.count("was trained before") == 2, "a second time nothing is trained"
+    assert again.err.count("is already trained") == 2, "a second time nothing is trained"
     assert "not measured" in rows(again.out)["one digit, C"]
     assert "there is no C compiler on the PATH" in rows(again.out)["one digit, C"]
 

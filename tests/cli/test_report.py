@@ -43,7 +43,7 @@ def test_mistakes_say_what_is_wrong_and_write_nothing(vbdrop, run, tmp_path):
     assert (neither.code, both.code) == (2, 2)
     assert "at least one RUN, or --tables" in neither.err
     nothing = vbdrop("report", run, tmp_path / "none", "-o", page)
-    assert (nothing.code, "none is no run: there is no such folder" in nothing.err) == (1, True)
+    assert (nothing.code, "none is not a run: there is no such folder" in nothing.err) == (1, True)
     assert vbdrop("report", "--tables", "--records", tmp_path / "none", "-o", page).code == 2
     (run / "details.json").write_text("{")
     damaged = vbdrop("report", run, "-o", page)

@@ -24,7 +24,7 @@ def test_a_run_made_again_is_the_same_and_a_changed_figure_is_found(vbdrop, run,
     (run / "result.json").write_text(json.dumps(result | {"nll": result["nll"] + 1e-15}))
     changed = vbdrop(*again)
     assert changed.code == 1
-    assert "has ended before" in changed.err
+    assert "has already ended" in changed.err
     assert "A field differs:\n  result.json: nll was" in changed.out
     found = vbdrop(*again, "--json").json
     assert not found["equal"]
@@ -62,12 +62,12 @@ def test_the_threads_are_those_of_the_record(vbdrop, run, tmp_path):
     vbdrop("rerun", run, "--records", tmp_path / "two")
     assert torch.get_num_threads() == 2
     path.unlink()
-    assert "does not say with how many threads" in vbdrop("rerun", run, "--records", tmp_path / "one").err
+    assert "does not say how many threads" in vbdrop("rerun", run, "--records", tmp_path / "one").err
     assert torch.get_num_threads() == 1
 
 
 def test_mistakes(vbdrop, run, tmp_path):
     nowhere = vbdrop("rerun", tmp_path)
     assert nowhere.code == 2
-    assert "is no run that has ended" in nowhere.err
-    assert "must be another folder" in vbdrop("rerun", run, "--records", run.parent).err
+    assert "is not a finished run" in nowhere.err
+    assert "must not be the folder" in vbdrop("rerun", run, "--records", run.parent).err

@@ -24,7 +24,7 @@ def test_a_run_its_report_and_its_record(vbdrop, tiny, tmp_path):
     assert f"{recorded['error']:.2f} %" in result.out
 
     again = vbdrop("train", "vbd-weights", *tiny, "--set", "kl_weight=20", "--json")
-    assert "has ended before" in again.err
+    assert "has already ended" in again.err
     assert again.json == recorded
     elsewhere = ("--config", folder / "config.json", "--records", tmp_path / "again", "--no-weights", "--json")
     assert vbdrop("train", *elsewhere).json == recorded
@@ -96,5 +96,5 @@ def test_ctrl_c_stops_a_run_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "Stopped. The same command goes on with" in said
+    assert "Stopped. The same command resumes" in said
     assert "Traceback" not in said

@@ -34,7 +34,7 @@ def test_a_hostile_batch_is_refused_and_does_nothing(tmp_path, write_cifar_pickl
     ("content", "message"),
     [
         (b"", "data_batch_2 is damaged"),
-        (b"\x80\x02}.", "must hold `data`, an array with 3072 bytes an image"),
+        (b"\x80\x02}.", "must hold `data`, an array with 3072 bytes per image"),
         (b"\x80\x02}(U\x04dataK\x01u.", "must hold `data`"),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_batch_without_images_is_refused(tmp_path, write_cifar_pickles, conten
         (b"U\x06labels]q\x08(K\x00", b"U\x06labels]q\x08(", "as many labels as images; got 10 for 11"),
         (b"U\x06labels]q\x08(K\x00", b"U\x06labels]q\x08(K\x0a", "a list of labels from 0 to 9"),
         (b"U\x06labels", b"U\x06lables", "a list of labels from 0 to 9"),
-        (b"K\x0bM\x00\x0c", b"K\x16M\x00\x06", "must hold `data`, an array with 3072 bytes an image"),
+        (b"K\x0bM\x00\x0c", b"K\x16M\x00\x06", "must hold `data`, an array with 3072 bytes per image"),
     ],
     ids=["a label too few", "a label above nine", "no labels", "images of 1536 bytes"],
 )

@@ -32,7 +32,7 @@ def test_a_file_that_is_not_there(tmp_path, server):
 def test_an_answer_that_breaks_off(tmp_path, server):
     (server.folder / "data").write_bytes(bytes(10_000))
     server.cut_after = 4_000
-    with pytest.raises(FetchError, match="broke off after 4000 of 10000 bytes"):
+    with pytest.raises(FetchError, match="was interrupted after 4000 of 10000 bytes"):
         download(server.address + "data", tmp_path / "out", silent)
 
 

@@ -54,7 +54,7 @@ def test_the_other_byte_order_is_refused(tmp_path):
     content = bytearray((tmp_path / "a.mat").read_bytes())
     content[124:128] = b"\x01\x00MI"
     (tmp_path / "a.mat").write_bytes(content)
-    with pytest.raises(DataError, match="or is one of another byte order"):
+    with pytest.raises(DataError, match="or has another byte order"):
         read_matlab(tmp_path / "a.mat")
 
 

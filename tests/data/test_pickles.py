@@ -71,14 +71,14 @@ def test_a_place_in_memory_far_away_is_refused(tmp_path, place):
 
 
 def test_an_array_of_objects_is_refused(tmp_path, cifar_batch):
-    with pytest.raises(DataError, match="holds an array that is not one of bytes"):
+    with pytest.raises(DataError, match="holds an array that is not of bytes"):
         reader(tmp_path, cifar_batch.replace(b"U\x02u1", b"U\x02O8"))
 
 
 def test_an_array_of_another_size_than_it_says_is_refused(tmp_path, cifar_batch):
     shape = b"K\x0b" + b"M" + struct.pack("<H", 3072)
     assert cifar_batch.count(shape) == 1
-    with pytest.raises(DataError, match="or not of the size it says"):
+    with pytest.raises(DataError, match="or not of the stated size"):
         reader(tmp_path, cifar_batch.replace(shape, b"K\x0c" + shape[2:]))
 
 

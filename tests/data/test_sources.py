@@ -169,9 +169,9 @@ def a_web_page(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (wrong_content, r"what http://.* gave is wrong: the test labels in .* are not the published ones"),
-        (cut, r"what http://.* gave is wrong: cannot read .*t10k-labels-idx1-ubyte\.gz"),
-        (a_web_page, r"what http://.* gave is wrong: cannot read .*t10k-labels-idx1-ubyte\.gz"),
+        (wrong_content, r"the files from http://.* are wrong: the test labels in .* are not the published ones"),
+        (cut, r"the files from http://.* are wrong: cannot read .*t10k-labels-idx1-ubyte\.gz"),
+        (a_web_page, r"the files from http://.* are wrong: cannot read .*t10k-labels-idx1-ubyte\.gz"),
         (Path.unlink, r"cannot download http://.*t10k-labels-idx1-ubyte\.gz: HTTP Error 404"),
     ],
 )
@@ -186,7 +186,9 @@ def test_what_is_wrong_is_said_and_nothing_is_left(cache, tmp_path, with_mirrors
 def test_a_broken_download_is_said_and_nothing_is_left(cache, tmp_path, with_mirrors, server, write_mnist):
     write_mnist(server.folder, ".gz")
     server.cut_after = 50
-    with pytest.raises(DataError, match=r"- the download of http://.*train-images.* broke off after 50 of \d+ bytes"):
+    with pytest.raises(
+        DataError, match=r"- the download of http:.*train-images.* was interrupted after 50 of \d+ bytes"
+    ):
         get_spec("tiny", with_mirrors(server.address), None, silent)
     assert everything(tmp_path / "cache") == []
 

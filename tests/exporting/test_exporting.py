@@ -105,7 +105,7 @@ def test_without_a_compiler_the_c_is_written_and_reported_as_not_verified(tmp_pa
         ((network(), "net.c", "x"), ValueError, "`example_inputs` must be a tensor or a tuple"),
         ((network(), "net.c", torch.ones(0, 4)), ValueError, "at least one sample"),
         ((network(), "net.c", torch.ones(1, 5)), ValueError, r"`example_inputs` of the shape \(1, 5\) do not fit"),
-        (("net", "net.c", torch.ones(1, 4)), TypeError, "`small` must be a torch.nn.Module or what vbdrop.compress"),
+        (("net", "net.c", torch.ones(1, 4)), TypeError, "`small` must be a torch.nn.Module or from vbdrop.compress"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path, monkeypatch, arguments, error, message):

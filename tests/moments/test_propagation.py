@@ -100,7 +100,7 @@ class Dropping(nn.Module):
         (nn.Sequential(Dropping()), "no rule for dropout that is on in '0'"),
         (
             nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)),
-            "no rule for batch_norm with the statistics of its batch in '1'",
+            "no rule for batch_norm with batch statistics in '1'",
         ),
     ],
 )

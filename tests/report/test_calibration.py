@@ -9,7 +9,7 @@ def test_a_dot_for_every_group_of_predictions(run):
     assert f"in {len(vbd.details['calibration'])} bins" in figure.svg
     assert f"The calibration error is {100 * vbd.result['ece']:.2f} %" in figure.caption
     most = max(vbd.details["calibration"], key=lambda each: each["count"])
-    assert f"of the {most['count']:,} surest" in figure.caption
+    assert f"of the {most['count']:,} most confident" in figure.caption
 
 
 def test_without_bins_the_figure_is_still_said(run):

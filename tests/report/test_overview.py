@@ -13,8 +13,8 @@ def test_a_column_a_run_with_the_figures_of_its_record(run, made):
     results = [json.loads((made[name] / "result.json").read_text()) for name in ("vbd", "plain")]
     assert [text.split(" %")[0] for text in rows["Error"]] == [f"{result['error']:.2f}" for result in results]
     kept = results[0]["nonzero"]
-    assert rows["Weights that are left"][0].startswith(f"{kept:,} of {results[0]['weights']:,}, ")
-    assert rows["Weights that are left"][1] == f"{results[1]['weights']:,} of {results[1]['weights']:,}"
+    assert rows["Remaining weights"][0].startswith(f"{kept:,} of {results[0]['weights']:,}, ")
+    assert rows["Remaining weights"][1] == f"{results[1]['weights']:,} of {results[1]['weights']:,}"
     assert "kl_weight = 20.0" in rows["Method"][0]
     assert rows["Data"][0] == "digits, the first 300 examples"
     assert rows["Training"][0].startswith("4 epochs, batches of 100, Adam 0.001")

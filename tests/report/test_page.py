@@ -170,8 +170,8 @@ def test_an_old_record_says_what_is_missing_and_how_to_get_it(browser, copied, p
     html = render_report([old])
     again = f"vbdrop train --config {old}/config.json --records runs"
     assert html.count(again) >= 5
-    assert "it has no details.json" in html
-    assert "it has no measured.json" in html
+    assert "there is no details.json" in html
+    assert "there is no measured.json" in html
     assert "environment.json is missing" in html
     kept = copied("vbd", without=["details.json", "measured.json"])
     assert f"vbdrop compress {kept} --measure" in render_report([kept])

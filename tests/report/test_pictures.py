@@ -29,7 +29,7 @@ def images(svg):
 def test_what_a_first_layer_reads_its_units_and_all_masks(run):
     reads, units, masks = pictures([run("vbd")], ["a"])
     assert "What hidden.0 reads of the image" in reads.caption
-    assert "units of hidden.0 with the largest weights, of 12" in units.caption
+    assert "units of hidden.0 with the largest weights (of 12)" in units.caption
     assert all(name in masks.svg for name in ("hidden.0", "hidden.1", "hidden.2", "output"))
 
 
@@ -38,7 +38,7 @@ def test_signs_have_colours_and_zero_is_transparent(run):
     layer = {"name": "conv1", "outputs": 9, "filters": [picture([[127, 0], [0, -127]], 0.1)]}
     vbd.details["first_layer"] = layer
     filters, _ = pictures([vbd], ["a"])
-    assert "the 1 of 9 that are not empty" in filters.caption
+    assert "The 1 of 9 filters" in filters.caption
     (image,) = images(filters.svg)
     image = image if image[0, 0, 3] else image[::-1]  # a matter of how SVG is written
     assert tuple(image[0, 0]) == (*POSITIVE, 255)

@@ -39,7 +39,7 @@ def test_a_missing_file_of_metrics_is_named(copied):
 
 
 def test_details_of_another_run_are_not_shown(copied):
-    with pytest.raises(ReportError, match=r"details.json is of another run, abc"):
+    with pytest.raises(ReportError, match=r"details.json belongs to another run, abc"):
         read_run(copied(details={"run": "abc"}))
 
 

@@ -30,17 +30,17 @@ def test_several_runs_have_a_frontier(run):
     assert "a: " in figure.caption
     assert "b: " in figure.caption
     assert slider.kind == "slider"
-    assert none.text == "plain has no threshold that could be moved."
+    assert none.text == "plain has no threshold to move."
 
 
 def test_what_has_no_curve_says_why(run):
     rates = run("vbd")
     rates.details["sweep"] = None
-    assert "takes nothing out" in sizes([rates], ["a"])[0].text
+    assert "removes nothing" in sizes([rates], ["a"])[0].text
     empty = run("vbd")
     for point in empty.details["sweep"]:
         point["nonzero"] = 0
-    assert "Nothing is left" in sizes([empty], ["a"])[0].text
+    assert "nothing is left" in sizes([empty], ["a"])[0].text
     perfect = run("vbd")
     for point in perfect.details["sweep"]:
         point["error"] = 0.0

@@ -20,4 +20,4 @@ def test_what_was_not_measured_says_how_to(run):
     (note,) = speed([run("vbd", without=["measured.json"])], ["a"])
     assert note.commands[0].endswith("--measure")
     (none,) = speed([run("plain")], ["a"])
-    assert (none.text.startswith("Nothing was taken out"), none.commands) == (True, ())
+    assert (none.text.startswith("Nothing was removed"), none.commands) == (True, ())

@@ -21,5 +21,5 @@ def test_a_run_that_was_never_evaluated_says_so(run):
         line.pop("error")
         line.pop("nonzero")
     errors, weights = training([lost], ["a"])
-    assert "no curve of the error" in errors.text
-    assert "no counts" in weights.text
+    assert "no error curve" in errors.text
+    assert "did not record the weights" in weights.text

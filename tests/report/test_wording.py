@@ -31,7 +31,7 @@ def test_the_command_makes_this_run_and_no_other(made, tmp_path, capsys):
             main([*words[1:], "--records", str(records), "--json"])
         assert caught.value.code == 0
         said = capsys.readouterr()
-        assert "has ended before" in said.err
+        assert "has already ended" in said.err
         assert json.loads(said.out)["run"] == read_run(made[name]).id
 
 

@@ -34,7 +34,7 @@ def test_there_may_be_none(tmp_path):
 
 def test_another_runs_is_refused(checkpoint, tmp_path):
     save(tmp_path, checkpoint)
-    with pytest.raises(RecordError, match=r"is of another run \(abc\); expected xyz"):
+    with pytest.raises(RecordError, match=r"belongs to another run \(abc\); expected xyz"):
         load(tmp_path, "xyz")
     remove(tmp_path)
     assert load(tmp_path, "xyz") is None
@@ -66,9 +66,9 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 @pytest.mark.parametrize(
     ("then", "now", "said"),
     [
-        ("0123456789ab", "none", "with the compiled kernels 0123456789ab up to epoch 7 and goes on without"),
-        ("none", "0123456789ab", "without compiled kernels up to epoch 7 and goes on with the compiled kernels 01234"),
-        ("0123456789ab", "ba9876543210", "kernels 0123456789ab up to epoch 7 and goes on with the compiled kernels ba"),
+        ("0123456789ab", "none", "with the compiled kernels 0123456789ab up to epoch 7 and resumes without"),
+        ("none", "0123456789ab", "without compiled kernels up to epoch 7 and resumes with the compiled kernels 01234"),
+        ("0123456789ab", "ba9876543210", "kernels 0123456789ab up to epoch 7 and resumes with the compiled kernels ba"),
     ],
 )
 def test_a_run_that_goes_on_with_another_arithmetic_says_so(checkpoint, tmp_path, then, now, said):

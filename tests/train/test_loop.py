@@ -222,9 +222,9 @@ def test_a_checkpoint_of_another_run_is_refused(noisy, network, examples, tmp_pa
             noisy, network(), examples, examples, BUDGET, folder=tmp_path,
             checkpoint_seconds=0, report=interrupt_after(12),
         )  # fmt: skip
-    with pytest.raises(RecordError, match="is of another run"):
+    with pytest.raises(RecordError, match="belongs to another run"):
         fit(replace(noisy, rate=0.3), network(), examples, examples, BUDGET, folder=tmp_path)
-    with pytest.raises(RecordError, match="is of another run"):
+    with pytest.raises(RecordError, match="belongs to another run"):
         fit(noisy, network(), examples, examples, replace(BUDGET, lr=1e-3), folder=tmp_path)
     assert len(read_metrics(tmp_path / METRICS_FILE)) == 2
 
@@ -237,7 +237,7 @@ def test_a_run_that_was_begun_with_kernels_and_goes_on_without_says_so(noisy, ne
             checkpoint_seconds=0, report=interrupt_after(12),
         )  # fmt: skip
     monkeypatch.setattr("vbdrop.train.loop.in_use", lambda: "none")
-    with pytest.warns(UserWarning, match=r"kernels 0123456789ab up to epoch 2 and goes on without compiled kernels"):
+    with pytest.warns(UserWarning, match=r"kernels 0123456789ab up to epoch 2 and resumes without compiled kernels"):
         fit(noisy, network(), examples, examples, BUDGET, folder=tmp_path)
 
 
@@ -248,7 +248,7 @@ def test_metrics_that_lost_lines_are_an_error(noisy, network, examples, tmp_path
             checkpoint_seconds=0, report=interrupt_after(12),
         )  # fmt: skip
     (tmp_path / METRICS_FILE).write_text(json.dumps({"epoch": 1}) + "\n")
-    with pytest.raises(RecordError, match="knows of"):
+    with pytest.raises(RecordError, match="must have at least the"):
         fit(noisy, network(), examples, examples, BUDGET, folder=tmp_path)
 
 

@@ -42,10 +42,10 @@ def ablation(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what changing one thing of VBD on weights does, beside the base; run what is missing.
+    """Print the effect of changing one setting of VBD on weights, beside the base; run what is missing.
 
-    Everything is judged on held-out training data, after the last epoch, so that the test data stay unseen while it is
-    decided what to keep.
+    Everything is evaluated on held-out training data, after the last epoch, so that the test data stay unseen until
+    the choices are made.
     """
     asked = Asked(
         run=run,

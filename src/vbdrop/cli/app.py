@@ -1,6 +1,6 @@
-"""The program ``vbdrop``: runs a verb, and says what went wrong in one line.
+"""The program ``vbdrop``: runs a verb, and reports an error in one line.
 
-Exit codes: 0 for success, 1 if something failed, 2 if the command line was wrong, 130 if it was stopped with Ctrl-C.
+Exit codes: 0 for success, 1 if something failed, 2 if the command line was wrong, 130 after Ctrl-C.
 """
 
 import sys
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: Those of the process by default.
+        arguments: The command line; by default that of the process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -43,16 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = STOPPED
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         abandon(sys.stdout)
         code = FAILED
     except Exception as error:
         if debug:
             raise
         code = getattr(error, "exit_code", FAILED)
-        if isinstance(error, OSError):  # the disk may be full that the output goes to
+        if isinstance(error, OSError):  # the disk that the output goes to may be full
             abandon(sys.stdout)
-        with suppress(OSError):  # as above, of standard error
+        with suppress(OSError):  # the same for standard error
             print(_line(error), file=sys.stderr)
     sys.exit(code)
 
@@ -70,7 +70,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _line(error: Exception) -> str:
-    """What happened, in one line; a mistake on the command line also says where help is."""
+    """Describe the error in one line; a mistake on the command line also points to the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "vbdrop"
     formatted = getattr(error, "format_message", None)

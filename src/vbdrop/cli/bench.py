@@ -25,14 +25,14 @@ def bench(
     model: Model = "lenet-300-100",
     model_arg: ModelArg = None,
     batch: Batch = 100,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps of each method.")] = 30,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps per method.")] = 30,
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure what a training step of each method costs on this machine.
 
-    A step is forward, loss, backward and Adam. The methods take turns, so that a change of the machine's speed meets
-    all of them; the figure is the median, and the ratio is to the plain network.
+    A step is forward, loss, backward and Adam. The methods take turns, so that a change in the machine's speed affects
+    all of them equally. Figures are medians; ratios are to the plain network.
     """
     torch.set_num_threads(threads)
     names = list(dict.fromkeys(["plain", *(method or METHODS)]))
@@ -77,7 +77,7 @@ def bench(
         for name, value in medians.items()
     ]
     console = out()
-    console.print(grid(("method", "in the tables", "ms a step", "to plain"), rows, left=2))
+    console.print(grid(("method", "in the tables", "ms per step", "ratio to plain"), rows, left=2))
     plural = "s" if threads > 1 else ""
     console.print(
         f"{model}, batches of {batch}, median of {steps} steps, {threads} thread{plural}, {processor()}, "

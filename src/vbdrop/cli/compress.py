@@ -25,12 +25,14 @@ vbdrop compress runs/vbd-weights-lenet-300-100-digits-* --save small.safetensors
 
 @app.command(epilog=EXAMPLES)
 def compress(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with its weights.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a run, with its weights.", show_default=False)
+    ],
     threshold: Annotated[
         float | None,
         typer.Option(
             metavar="LOG_ALPHA",
-            help="What has at least this log alpha is dead; else as it was trained.",
+            help="Log alpha at or above which a weight is dead; by default as trained.",
             show_default=False,
         ),
     ] = None,
@@ -49,9 +51,9 @@ def compress(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take out of a trained network what it does not need.
+    """Remove what a trained network does not need.
 
-    What comes back is a plain torch network with the same outputs. Its error is measured, before and after.
+    The result is a plain torch network with the same outputs. The error is measured before and after.
     """
     check_files(save, export or [])
     record = Record(run)
@@ -59,7 +61,7 @@ def compress(
     small = smaller(record, threshold, data_dir)
     errors = (record.result["error"], small.error)
     with usage():
-        exports = exported(small, export or [])  # first, since a network may have what a format has not
+        exports = exported(small, export or [])  # first, since a format may not support everything in the network
         files = [] if save is None else [f"{save}, {small.network.save(save):,} bytes"]
     files += [str(file) for file in exports.written]
     found = measured(record, small, exports, data_dir=data_dir) if measure else None
@@ -82,11 +84,11 @@ def compress(
 
 
 def check_files(save: Path | None, exports: Sequence[Path]) -> None:
-    """Check that all files can be written here, so that nothing is done by halves.
+    """Check that all files can be written, so that the command never stops halfway.
 
     Raises:
-        typer.BadParameter: One has an ending that is not known, or lies in a folder that does not exist.
-        ImportError: A package that writes one of them is not installed.
+        typer.BadParameter: A file has an unknown ending, or its folder does not exist.
+        ImportError: A package needed to write a file is not installed.
     """
     checks = [("--save", check_place, save)] if save is not None else []
     checks += [("--export", check_format, path) for path in exports]
@@ -98,7 +100,7 @@ def check_files(save: Path | None, exports: Sequence[Path]) -> None:
 
 
 def latencies(found: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich table
-    """Lay out what was measured: the bytes and the latency of each way to run the network."""
+    """Lay out the measurements: bytes and latency of each way to run the network."""
     batches = list(found["rows"][0]["microseconds"])
     rows = [
         (row["name"], f"{row['bytes']:,}", *(f"{row['microseconds'][batch]:,.1f} µs" for batch in batches))
@@ -108,7 +110,7 @@ def latencies(found: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich table
 
 
 def comparison(small: Compressed, error_before: float, error_after: float) -> Any:  # noqa: ANN401 -- a rich table
-    """Lay out what a compression did: error, weights, bytes and multiplications, before and after."""
+    """Lay out the effect of a compression: error, weights, bytes and multiplications, before and after."""
     before, after = small.summary().before, small.summary().after
     rows = [("test error", f"{error_before:.2f} %", f"{error_after:.2f} %", "")]
     for name, field in (

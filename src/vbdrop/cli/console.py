@@ -1,4 +1,4 @@
-"""What the verbs share: where they write, how they read settings, and how a mistake on the command line is said."""
+"""What the verbs share: where they write, how they read settings, and how they report a wrong command line."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from rich.text import Text
 
 FILE_WIDTH = 160
 MIN_WIDTH = 60
-"""In a narrower terminal lines are broken by the terminal: a table would lose whole columns."""
+"""In a narrower terminal, the terminal wraps the lines itself: a table would lose whole columns."""
 
 
 def out() -> Console:
@@ -70,7 +70,7 @@ def grid(
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """Say a wrong value as a mistake on the command line.
+    """Report a wrong value as a mistake on the command line.
 
     Example:
         >>> with usage():

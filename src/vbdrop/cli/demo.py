@@ -1,4 +1,4 @@
-"""``vbdrop demo``: what the package is for, in two minutes, on digits that come with it."""
+"""``vbdrop demo``: the whole package in two minutes, on the digits that come with it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ app = verb()
 
 @dataclass(frozen=True)
 class Network:
-    """A network that can be shown.
+    """A network for the demo.
 
     Attributes:
         model: A key of :data:`vbdrop.models.MODELS`.
@@ -45,7 +45,7 @@ NETWORKS = {
     "lenet5": Network("lenet-5", 6),
     "lenet-5": Network("lenet-5", 6),
 }
-"""The name on the command line -> what is shown."""
+"""Name on the command line -> network."""
 
 DATA = ("digits", "mnist")
 
@@ -53,8 +53,8 @@ HYPER: dict[tuple[str, str], dict[str, float]] = {
     ("digits", "vbd-weights"): {"kl_weight": 0.2},
     ("digits", "vbd-gates"): {"kl_weight": 4.0, "gate_lr": 4.0},
 }
-"""Data and method -> settings other than the method's own. The KL is divided by the number of examples: with 8,000 of
-them instead of 60,000 its usual weight takes out too much; and there are fewer steps for the gates to close in."""
+"""Data and method -> settings that differ from the method's defaults. The KL is divided by the number of examples: with
+8,000 instead of 60,000 its usual weight removes too much, and there are fewer steps in which the gates can close."""
 
 EXAMPLES = """\b
 vbdrop demo
@@ -68,19 +68,19 @@ vbdrop demo --data mnist         all 60,000 digits, after vbdrop data get mnist
 def demo(
     data: Annotated[str, typer.Option(metavar="NAME", help=f"The digits: {' or '.join(DATA)}.")] = "digits",
     model: Annotated[str, typer.Option(metavar="NAME", help=f"The network: {', '.join(NETWORKS)}.")] = "lenet-300-100",
-    units: Annotated[bool, typer.Option("--units", help="Take out whole neurons or channels, not weights.")] = False,
+    units: Annotated[bool, typer.Option("--units", help="Remove whole neurons or channels, not weights.")] = False,
     epochs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Epochs of each network; else what takes two minutes.", show_default=False),
+        typer.Option(metavar="N", help="Epochs per network; by default about two minutes in all.", show_default=False),
     ] = None,
-    records: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")] = Path("runs/demo"),
+    records: Annotated[Path, typer.Option(metavar="DIR", help="The folder for all files.")] = Path("runs/demo"),
     data_dir: DataDir = None,
 ) -> None:
-    """See it work: train, take out what is not needed, export, measure, and write a page about it.
+    """See it work: train, remove what is not needed, export, measure, and write a report page.
 
     A network is trained twice on handwritten digits: plainly, and with Variational Bayesian Dropout, in which every
-    weight learns its own dropout rate. The weights that carry only noise are then taken out. All figures at the end are
-    what this run measured.
+    weight learns its own dropout rate. The weights that carry only noise are then removed. All figures at the end were
+    measured in this run.
     """
     torch.set_num_threads(1)
     say = err()
@@ -89,14 +89,14 @@ def demo(
     try:
         runs = [_run(say, config, records, data_dir) for config in (plain, pruned)]
     except KeyboardInterrupt:
-        say.print("Stopped. The same command goes on.")
+        say.print("Stopped. The same command resumes it.")
         raise typer.Exit(STOPPED) from None
     for record in runs:
         if record.result["outcome"] != "finished":
             raise typer.BadParameter(f"the run diverged; see {record.folder}")
     before, after = runs
     stem = records / f"{pruned.model}{'-units' if units else ''}"
-    with say.status("taking out what is not needed, exporting and measuring"):
+    with say.status("removing what is not needed, exporting and measuring"):
         small = smaller(after, data_dir=data_dir)
         saved = stem.with_suffix(".safetensors")
         size = small.network.save(saved)
@@ -107,13 +107,13 @@ def demo(
     console.print(Text("What the network learned", style="bold"))
     console.print(report(after))
     console.print()
-    console.print(Text("The plain network, and what is left of the other one", style="bold"))
+    console.print(Text("The plain network and the compressed one", style="bold"))
     console.print(grid(("", "before", "after", ""), ending(before.result, small, found)))
     console.print(_files(saved, size, exports, page), soft_wrap=True)
 
 
 def _configs(data: str, name: str, units: bool, epochs: int | None, data_dir: Path | None) -> tuple[Config, Config]:
-    """The settings of the plain run and of the one that learns its rates."""
+    """Return the settings of the plain run and of the run that learns its rates."""
     if name not in NETWORKS:
         raise ValueError(f"--model must be one of {', '.join(NETWORKS)}; got {name!r}.")
     if data not in DATA:
@@ -135,7 +135,7 @@ def _configs(data: str, name: str, units: bool, epochs: int | None, data_dir: Pa
 def _run(say: Console, config: Config, records: Path, data_dir: Path | None) -> Record:
     record = record_of(config, records)
     if record.finished:
-        say.print(f"{record.folder} was trained before.", style="dim", soft_wrap=True)
+        say.print(f"{record.folder} is already trained.", style="dim", soft_wrap=True)
         return record
     title = "1/2 plain" if config.method == "plain" else "2/2 VBD  "
     with reporting(title, say, sayer(config)) as show:
@@ -143,7 +143,7 @@ def _run(say: Console, config: Config, records: Path, data_dir: Path | None) -> 
 
 
 def sayer(config: Config) -> Callable[[Epoch | None], str]:
-    """Return what says an epoch's error and the zeros of each layer.
+    """Return a function that describes an epoch: its error and the zeros of each layer.
 
     Example:
         >>> from vbdrop.train import Evaluation, Sparsity
@@ -167,12 +167,12 @@ def sayer(config: Config) -> Callable[[Epoch | None], str]:
 
 
 def ending(before: dict[str, Any], small: Small, found: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Lay out what was measured: error, weights, file and latency, before and after.
+    """Lay out the measurements: error, weights, file and latency, before and after.
 
     Args:
         before: The result of the plain run.
         small: The small network.
-        found: What was measured of both.
+        found: The measurements of both.
     """
     counts = small.network.summary().after
     measured_rows = {row["name"]: row for row in found["rows"]}
@@ -203,7 +203,7 @@ def _faster(times: float) -> str:
 
 
 def _files(saved: Path, size: int, exports: Exports, page: Path) -> Text:
-    lines: list[Sequence[str]] = [(str(saved), f"{size:,} bytes, vbdrop.load reads it")]
+    lines: list[Sequence[str]] = [(str(saved), f"{size:,} bytes; vbdrop.load reads it")]
     for file in exports.written:
         said = f"largest difference {file.difference:.0e}" if file.verified else f"not run: {file.note}"
         lines.append((" and ".join(map(str, file.paths)), f"{file.bytes:,} bytes, {said}"))

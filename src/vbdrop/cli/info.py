@@ -1,4 +1,4 @@
-"""``vbdrop info``: what a bug report needs to say about this installation."""
+"""``vbdrop info``: the facts about this installation that a bug report needs."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SHOWN_EXTRAS = ("cli", "report", "export", "data")
 def info(as_json: AsJson = False) -> None:
     """Print what a bug report needs: versions, kernels, compiler, threads, cache, extras.
 
-    The kernels are built if they have not been yet, so that the answer is the one that a training run would get.
+    The kernels are built if necessary, so that the answer is what a training run would get.
     """
     found = facts()
     if as_json:
@@ -39,7 +39,7 @@ def info(as_json: AsJson = False) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Gather what is known about this installation, as plain data.
+    """Gather the facts about this installation, as plain data.
 
     Example:
         >>> sorted(facts())
@@ -65,7 +65,7 @@ def facts() -> dict[str, Any]:
 
 
 def _packages(extra: str) -> dict[str, str]:
-    """The packages of an extra, as the metadata list them, and the versions that are installed."""
+    """Return the packages of an extra, as listed in the metadata, and their installed versions."""
     found = {}
     for requirement in requires("vbdrop") or []:
         name, _, condition = requirement.partition(";")

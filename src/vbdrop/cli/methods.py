@@ -25,13 +25,13 @@ FAMILIES = {
 @app.command()
 def methods(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One method alone, with its paper.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="Only this method, in detail.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the methods, their papers and their settings.
 
-    The setting that is shown is the one that the tables choose on validation data, with the values that they try.
+    The last column shows the setting that the tables choose on validation data, with the values that they try.
     """
     if name is not None:
         with usage():
@@ -75,7 +75,7 @@ def _one(method: type[Method], as_json: bool) -> None:
 
 
 def _readable(docstring: str) -> str:
-    """The text of a module, its paragraphs as lines that the terminal breaks, without the marks of its markup."""
+    """Return a module's docstring without its markup, one line per paragraph, so that the terminal wraps it."""
     plain = re.sub(r":math:`([^`]*)`", r"\1", docstring.strip()).replace("``", "")
     paragraphs = plain.split("\n\n")
     return "\n\n".join(part if part.startswith((" ", "..", "*")) else part.replace("\n", " ") for part in paragraphs)

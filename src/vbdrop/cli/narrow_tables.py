@@ -1,18 +1,18 @@
-"""Wide sheets on a narrow terminal: cut between columns, so that nothing is cropped."""
+"""Wide tables on a narrow terminal: split between columns, so that nothing is cropped."""
 
 from vbdrop.experiments.table_text import BESIDE
 from vbdrop.sheets import Sheet
 
 GAP = 3
-"""The room that a column takes beside its text."""
+"""The padding of a column, in characters."""
 
 
 def fitted(sheet: Sheet, width: int) -> list[Sheet]:
-    """Cut a sheet into as many as are needed, each with the first column; what is said of a figure stays beside it.
+    """Split a sheet into parts that fit, each with the first column; the columns of one figure stay together.
 
     Args:
         sheet: The sheet.
-        width: How many characters a line may have.
+        width: The longest line, in characters.
 
     Example:
         >>> sheet = Sheet("", ("Method", "a" * 20, "paper", "b" * 20, "paper"), (), ())

@@ -1,4 +1,4 @@
-"""Options that several verbs have."""
+"""Options that several verbs share."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,13 @@ import typer
 
 from vbdrop.models import MODELS
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a script.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts.")]
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where the data are; else $VBDROP_DATA, then the cache.", show_default=False),
+    typer.Option(
+        metavar="DIR", help="The folder of the data; by default $VBDROP_DATA, then the cache.", show_default=False
+    ),
 ]
 
 Model = Annotated[str, typer.Option(metavar="NAME", help=f"The network: {', '.join(MODELS)}.")]
@@ -24,20 +26,22 @@ ModelArg = Annotated[
     ),
 ]
 
-Batch = Annotated[int, typer.Option(metavar="N", help="Examples a step.")]
+Batch = Annotated[int, typer.Option(metavar="N", help="Examples per step.")]
 
 Threads = Annotated[int, typer.Option(metavar="N", help="Threads; the last bits of the figures depend on them.")]
 
 WORKERS = min(os.cpu_count() or 1, 4)
 
-Run = Annotated[bool, typer.Option("--run", help="Make the runs that are missing first.")]
+Run = Annotated[bool, typer.Option("--run", help="First make the missing runs.")]
 
-Quick = Annotated[bool, typer.Option("--quick", help="Run everything small, in minutes: to see that it works.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Run a small version of everything, in minutes, to see that it works.")
+]
 
-Cost = Annotated[bool, typer.Option("--cost", help="Say what the missing runs would cost, and run none.")]
+Cost = Annotated[bool, typer.Option("--cost", help="Estimate the cost of the missing runs, without running them.")]
 
 Seeds = Annotated[
-    int | None, typer.Option(metavar="N", help="How many seeds; else as the table has it.", show_default=False)
+    int | None, typer.Option(metavar="N", help="How many seeds; by default as in the table.", show_default=False)
 ]
 
 Rows = Annotated[

@@ -16,7 +16,7 @@ from vbdrop.report import PaperTable, render_report, render_tables
 app = verb()
 
 EXAMPLES = """\b
-vbdrop report runs/vbd-weights-*                 one run: what it learned, and what is left
+vbdrop report runs/vbd-weights-*                 one run: what it learned and kept
 vbdrop report runs/vbd-weights-* runs/plain-*    several, side by side
 vbdrop report --tables                           the paper's five tables, ours beside theirs
 """
@@ -27,7 +27,9 @@ def report(
     run: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="The folders of the runs.", show_default=False)
     ] = None,
-    tables: Annotated[bool, typer.Option("--tables", help="Show the paper's tables instead, from --records.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Show the paper's tables instead, with figures from --records.")
+    ] = False,
     records: Annotated[Path, typer.Option(metavar="DIR", help="The folder of records, for --tables.")] = RECORDS,
     output: Annotated[
         Path | None,
@@ -36,10 +38,11 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write a page about runs that opens in any browser, without a network.
+    """Write a page about one or more runs that opens in any browser, offline.
 
-    It shows error and sparsity over the epochs, what each layer learned, pictures of what is left, error against size
-    with a slider, latency and calibration. What a record does not hold is said, with the command that makes it.
+    It shows error and sparsity over the epochs, what each layer learned, pictures of the remaining weights, error
+    against size with a slider, latency and calibration. If a record lacks something, the page says which command
+    makes it.
     """
     if tables == bool(run):
         raise typer.BadParameter("give the folder of at least one RUN, or --tables.")
@@ -48,7 +51,7 @@ def report(
 
 
 def write_page(html: str, path: Path) -> Path:
-    """Write a page, whole or not at all; the folder is made if it is not there.
+    """Write a page, whole or not at all; the folder is created if it does not exist.
 
     Example:
         >>> import tempfile
@@ -73,7 +76,7 @@ def _tables(records: Path) -> str:
 
 
 def paper_table(number: int, table: Table) -> PaperTable:
-    """Lay a table out for the page.
+    """Lay out a table for the page.
 
     Args:
         number: Its number in the paper.

@@ -1,4 +1,4 @@
-"""``vbdrop rerun``: make a recorded run again, and see whether it gives the same bits, or figures that are likely."""
+"""``vbdrop rerun``: repeat a recorded run, and check that it gives the same bits, or at least plausible figures."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,7 @@ SHOWN = 12
 
 EXAMPLES = """\b
 vbdrop rerun records/vbd-weights-lenet-300-100-mnist-f673fd417aad
-vbdrop rerun RUN --records runs/other       where it goes; stopped, the same command goes on with it
+vbdrop rerun RUN --records runs/other       into another folder; if stopped, the same command resumes it
 """
 
 
@@ -33,23 +33,23 @@ def rerun(
     records: Annotated[Path, typer.Option(metavar="DIR", help="Where the new run gets its own folder.")] = AGAIN,
     data_dir: DataDir = None,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads; else as many as it was made with.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Threads; by default as many as in the record.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a recorded run again from its config.json, and compare the two field by field.
+    """Repeat a recorded run from its config.json, and compare the two field by field.
 
     At the commit of the record, on the same kind of processor, every figure must be the same to the last bit: the
-    result, with a digest of the trained network, the figures of every epoch, and the details. Elsewhere the sums are
-    rounded otherwise; then its error and size must lie within the spread of the recorded seeds of its setting. What
-    holds is said, and the exit code is 0 if it is what must hold.
+    result, with a digest of the trained network, the figures of every epoch, and the details. Elsewhere sums are
+    rounded differently; error and size must then lie within the spread of the recorded seeds of the same setting. The
+    verdict is printed, and the exit code is 0 if the requirement is met.
     """
     recorded = Record(run)
     if not recorded.finished:
-        raise typer.BadParameter(f"{run} is no run that has ended: there is no result.json in it.")
+        raise typer.BadParameter(f"{run} is not a finished run: it has no result.json.")
     config = recorded.config
     if record_of(config, records).folder.resolve() == run.resolve():
-        raise typer.BadParameter(f"--records must be another folder than that of {run}.")
+        raise typer.BadParameter(f"--records must not be the folder that holds {run}.")
     torch.set_num_threads(threads or _threads(recorded))
     again = make(config, records, data_dir, weights=False)
     found, likely = compare(recorded, again), spreads(recorded, again)
@@ -77,7 +77,7 @@ def _threads(record: Record) -> int:
     try:
         return int(record.environment["sessions"][-1]["threads"])
     except (RecordError, IndexError):
-        err().print("The record does not say with how many threads it was made; this is with one.", style="yellow")
+        err().print("The record does not say how many threads it was made with; using one.", style="yellow")
         return 1
 
 
@@ -90,7 +90,7 @@ def _print(found: Comparison, likely: tuple[Spread, ...], verdict: str, run: Pat
     else:
         if verdict != DIFFERENT:
             style = "bold green" if verdict == WITHIN else "bold red"
-            console.print(Text(f"Other bits, made elsewhere; {verdict}.", style=style))
+            console.print(Text(f"Different bits, made elsewhere; {verdict}.", style=style))
             for each in likely:
                 console.print(Text(f"  {each}"))
         count = len(found.differences)

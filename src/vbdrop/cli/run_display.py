@@ -12,14 +12,14 @@ from vbdrop.train import Epoch, Report
 from vbdrop.train.epoch_words import duration, figures
 
 LINES = 10
-"""How many lines a run prints where there is no terminal."""
+"""How many lines a run prints outside a terminal."""
 
 WIDE = 110
-"""From so many characters on, a terminal has room for a long bar beside the figures."""
+"""At this width or above, in characters, a terminal has room for a long bar beside the figures."""
 
 
 class _TimeLeft(ProgressColumn):
-    """What is left, from the steps that this process did itself."""
+    """Estimate the remaining time from the steps that this process did itself."""
 
     max_refresh = 0.5
 
@@ -31,7 +31,7 @@ class _TimeLeft(ProgressColumn):
 
 
 def bars(console: Console) -> Progress:
-    """Make the bars: a run each, with its error, its sparsity and the time left.
+    """Make the progress bars: one per run, with its error, its sparsity and the time left.
 
     Example:
         >>> with bars(Console(file=None, quiet=True)) as progress:
@@ -51,12 +51,12 @@ def bars(console: Console) -> Progress:
 
 @contextmanager
 def reporting(title: str, console: Console, say: Callable[[Epoch | None], str] = figures) -> Iterator[Report]:
-    """Show a run on a console: a live bar in a terminal, and some plain lines where there is none.
+    """Show a run on a console: a live bar in a terminal, a few plain lines elsewhere.
 
     Args:
-        title: What is run.
-        console: Where.
-        say: What is said of an epoch; empty where there is nothing new.
+        title: The name of the run.
+        console: The console.
+        say: Describes an epoch; returns an empty string if there is nothing new.
 
     Example:
         >>> with reporting("VBD", Console(quiet=True)) as report:
@@ -84,7 +84,7 @@ def _lines(console: Console, say: Callable[[Epoch | None], str]) -> Report:
     def report(done: int, steps: int, epoch: Epoch | None) -> None:
         nonlocal first, shown, said
         if first < 0:
-            first = done - 1  # a run that goes on has steps that this process did not do
+            first = done - 1  # a resumed run has steps that this process did not do
         said = say(epoch) or said
         part = done * LINES // steps
         if epoch is None or part <= shown:

@@ -1,4 +1,4 @@
-"""How many runs look while they run: bars in a terminal, a line a run elsewhere."""
+"""How several runs look while they run: bars in a terminal, one line per run elsewhere."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ SIZES = ("units", "scale", "width")
 
 
 def title(config: Config) -> str:
-    """Name a run in a few words: method, setting, network and what it is for.
+    """Name a run in a few words: method, setting, network and purpose.
 
     Example:
         >>> from vbdrop.experiments import make_method, resolve
@@ -52,8 +52,8 @@ class Lines:
     """Prints a line when a run ends.
 
     Args:
-        console: Where.
-        count: How many runs there are.
+        console: The console.
+        count: The number of runs.
     """
 
     def __init__(self, console: Console, count: int) -> None:
@@ -63,14 +63,14 @@ class Lines:
         self.said: dict[str, str] = {}
 
     def started(self, config: Config) -> None:
-        """Do nothing: a run is worth a line when it ends."""
+        """Do nothing: a run gets its line when it ends."""
 
     def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
-        """Remember what there is to say."""
+        """Remember the latest figures."""
         self.said[config.id] = said
 
     def ended(self, config: Config, error: str | None) -> None:
-        """Say what the run gave, or why it failed; nothing if another process works on it."""
+        """Print the run's result, or why it failed; nothing if another process is working on it."""
         if error == "":
             return
         self.done += 1
@@ -85,16 +85,16 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing has to be put back."""
+        """Do nothing: there is nothing to restore."""
 
 
 class Bars(Lines):
-    """Shows a bar for each run, and one for all of them that knows what each will cost.
+    """Shows one bar per run, and one for all of them, weighted by the expected cost of each.
 
     Args:
         console: A terminal.
-        runs: The runs that are expected; those that a choice on validation decides may have other settings.
-        seconds: What each of them is expected to take.
+        runs: The expected runs; those that depend on a choice on validation data may get other settings.
+        seconds: The expected time of each.
     """
 
     def __init__(self, console: Console, runs: Sequence[Config], seconds: Sequence[float]) -> None:
@@ -116,7 +116,7 @@ class Bars(Lines):
         self._count(config, done / steps)
 
     def ended(self, config: Config, error: str | None) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.progress.remove_task(self.tasks.pop(config.id))
         if error != "":
             self._count(config, 1.0)
@@ -138,5 +138,5 @@ class Bars(Lines):
 
 
 def _kind(config: Config) -> tuple[str, str, str]:
-    """What a run's cost depends on, whatever its settings."""
+    """Return what the cost of a run depends on, ignoring its other settings."""
     return config.method, network(config), config.evaluated_on

@@ -1,4 +1,4 @@
-"""``vbdrop shrink``: a model of one's own, as small as a target says."""
+"""``vbdrop shrink``: shrinks your own model to a target size."""
 
 import importlib
 import json
@@ -39,7 +39,7 @@ def shrink_model(
         str,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function that returns (train, valid), or train alone.",
+            help="A function that returns (train, valid), or only train.",
             show_default=False,
         ),
     ],
@@ -48,22 +48,24 @@ def shrink_model(
         typer.Option(metavar="NAME=VALUE", help="How small: macs=5, weights=20, max_bytes=50 kB.", show_default=False),
     ],
     epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of the whole run.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", show_default=False)],
     lr: Annotated[float, typer.Option(metavar="RATE", help="The learning rate of the weights.")] = 1e-3,
     batch: Annotated[int, typer.Option(metavar="N", help="Examples per step, for data without batches.")] = 100,
     loss: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:FUNCTION", help="loss(outputs, targets); else cross-entropy or squares.", show_default=False
+            metavar="MODULE:FUNCTION",
+            help="loss(outputs, targets); by default cross-entropy or squared error.",
+            show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the order of the data, and of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of data order and noise.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model of your own as small as a target says.
+    """Shrink your own model to a target size.
 
-    The folder gets the small model as safetensors, as ONNX and as C where it can be written so, and result.json. A run
-    that was killed goes on when it is started again with the same options.
+    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, and result.json. If the
+    run is killed, the same command resumes it.
     """
     with usage():
         wanted = Target.parse(target)
@@ -89,7 +91,7 @@ def shrink_model(
 
 
 def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Write the small model in every format that can hold it; returns the files, and why others are missing."""
+    """Write the small model in every format that supports it; return the files, and why others are missing."""
     files, missing = [], {}
     size = result.save(folder / "small.safetensors")
     files.append(f"{folder / 'small.safetensors'}, {size:,} bytes")
@@ -104,7 +106,7 @@ def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str
 
 
 def found_function(name: str, option: str) -> Callable[..., Any]:
-    """The function that ``module:function`` names; modules in the current folder are found, too.
+    """Return the function named by ``module:function``; the module may be in the current folder.
 
     Example:
         >>> found_function("math:sqrt", "--loss")(9.0)

@@ -1,4 +1,4 @@
-"""The small network of a run: made, written and measured, for the verbs that do so."""
+"""The small network of a run, for the verbs that make, write and measure it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,12 +31,12 @@ class Small(NamedTuple):
 
 
 def smaller(record: Record, threshold: float | None = None, data_dir: Path | None = None) -> Small:
-    """Take out of the network of a run what it does not need.
+    """Remove what the network of a run does not need.
 
     Args:
         record: A run with its weights.
-        threshold: What has at least this ``log_alpha`` is dead; None as it was trained.
-        data_dir: Where the data are.
+        threshold: The ``log_alpha`` at or above which a weight is dead; None for the threshold of the training.
+        data_dir: The folder of the data.
 
     Raises:
         typer.BadParameter: A threshold is given for a network without learned rates.
@@ -47,13 +47,13 @@ def smaller(record: Record, threshold: float | None = None, data_dir: Path | Non
     if threshold is not None and next(noisy_tensors(model), None) is None:
         raise typer.BadParameter(f"--threshold is for networks with learned rates; {config.method} has none.")
     model = config.build_method().finish(model) if threshold is None else model
-    # the BatchNorm statistics stay those with which the run was evaluated
+    # keep the BatchNorm statistics with which the run was evaluated
     network = compress(model, test.inputs[:SAMPLES], threshold, recalibrate=False)
     return Small(network, evaluate(network.model, test).error)
 
 
 class Exports(NamedTuple):
-    """What was written for other runtimes, and what could not be made or run, with the reason."""
+    """The files written for other runtimes, and what could not be written or run, with the reason."""
 
     written: list[Exported]
     missing: dict[str, str]
@@ -65,11 +65,11 @@ def exported(small: Small, paths: Sequence[Path], *, skip_missing: bool = False)
     Args:
         small: The network.
         paths: The files; the ending chooses the format.
-        skip_missing: Where a package for a format is not installed, note it and go on.
+        skip_missing: If a package for a format is not installed, note it and continue.
 
     Raises:
         ImportError: A package is not installed.
-        ValueError: The ending of a file is not that of a format.
+        ValueError: The ending of a file does not belong to a format.
         ExportError: The network cannot be written in this format.
     """
     written, missing = [], {}
@@ -95,12 +95,12 @@ def measured(
     Args:
         record: The run.
         small: Its small network.
-        exports: What was written of it.
-        original: The run whose network is the original; by default the same one, before anything is taken out.
-        data_dir: Where the data are.
+        exports: Its exported files.
+        original: The run whose network is the original; by default the same one, before anything is removed.
+        data_dir: The folder of the data.
 
     Returns:
-        What ``measured.json`` holds.
+        The contents of ``measured.json``.
     """
     inputs = examples(record.config, data_dir).test.inputs[:SAMPLES]
     before = (original or record).config.build_method().finish(trained_model(original or record))
@@ -111,7 +111,7 @@ def measured(
 
 
 def look_into(record: Record, data_dir: Path | None = None) -> None:
-    """Write the details of a run from its weights, if they are not there yet."""
+    """Write the details of a run from its weights if they do not exist yet."""
     if (record.folder / DETAILS).exists():
         return
     config = record.config

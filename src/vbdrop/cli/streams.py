@@ -1,4 +1,4 @@
-"""Standard output and error as they may be: a terminal without Unicode, a pipe that was closed, or nothing at all."""
+"""Standard output and error in every state: a terminal without Unicode, a closed pipe, or nothing at all."""
 
 import codecs
 import io
@@ -11,7 +11,7 @@ PLAIN = {
     "–": "-", "−": "-", "·": "-", "…": "...", "×": "x", "±": "+-", "→": "->", "≥": ">=", "≤": "<=", "α": "alpha",
     "σ": "sigma", "μ": "u", "µ": "u", "█": "#", "━": "-", "╸": "-", "╺": "-", "─": "-", "│": "|", "’": "'",
 }  # fmt: skip
-"""What stands for a letter in an encoding that does not have it; a question mark stands for the others."""
+"""Replacements for characters that an encoding lacks; all others become a question mark."""
 
 HANDLER = "vbdrop.plain"
 
@@ -23,7 +23,7 @@ def _in_plain_letters(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def prepare() -> None:
-    """Make every text writable to standard output and error, whatever their encoding; where one is missing, to nothing.
+    """Make any text writable to standard output and error, whatever their encoding; discard it if one is missing.
 
     Example:
         >>> "3 ± 1 – ü".encode("ascii", HANDLER)
@@ -38,7 +38,7 @@ def prepare() -> None:
 
 
 def abandon(stream: TextIO) -> None:
-    """Send what is still to be written to nowhere, so that Python does not complain about it when it ends."""
+    """Discard what is still to be written, so that Python does not complain about it on exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

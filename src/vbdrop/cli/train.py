@@ -34,7 +34,7 @@ Setting = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Make the run of this config.json; no METHOD then.", show_default=False),
+    typer.Option(metavar="FILE", help="Make the run of this config.json, instead of METHOD.", show_default=False),
 ]
 
 EXAMPLES = """\b
@@ -47,44 +47,40 @@ vbdrop train vbd-gates --model lenet-5      fewer units instead of fewer weights
 @app.command(epilog=EXAMPLES)
 def train(
     method: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help="One of those that vbdrop methods lists.", show_default=False)
+        str | None, typer.Argument(metavar="METHOD", help="A method; vbdrop methods lists them.", show_default=False)
     ] = None,
     model: Model = "lenet-300-100",
     model_arg: ModelArg = None,
     data: Annotated[str, typer.Option(metavar="NAME", help=f"The data set: {', '.join(DATASETS)}.")] = "digits",
     data_dir: DataDir = None,
     setting: Setting = None,
-    epochs: Annotated[int, typer.Option(metavar="N", help="How many times the training data are seen.")] = 50,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the training data.")] = 50,
     batch: Batch = 100,
     lr: Annotated[float, typer.Option(metavar="RATE", help="Adam's learning rate.")] = 1e-3,
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help=f"How the rate goes down: {', '.join(SCHEDULES)}.")
+        str, typer.Option(metavar="NAME", help=f"How the rate falls: {', '.join(SCHEDULES)}.")
     ] = "late-linear",
     shrink_every: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Every N epochs, take out of the network the units that stayed dead.", show_default=False
-        ),
+        typer.Option(metavar="N", help="Every N epochs, remove the units that stayed dead.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of weights, noise and the order of examples.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights, noise and example order.")] = 0,
     normalise: Annotated[
         str, typer.Option(metavar="NAME", help=f"How pixels become inputs: {', '.join(NORMALISATIONS)}.")
     ] = "unit",
-    valid: Annotated[
-        int, typer.Option(metavar="N", help="Hold out so many training examples, and evaluate on them.")
-    ] = 0,
+    valid: Annotated[int, typer.Option(metavar="N", help="Hold out N training examples and evaluate on them.")] = 0,
     examples: Annotated[
-        int | None, typer.Option(metavar="N", help="Train on the first so many examples only.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Train on the first N examples only.", show_default=False)
     ] = None,
     config: ConfigFile = None,
-    records: Annotated[Path, typer.Option(metavar="DIR", help="Where the run gets its own folder.")] = Path("runs"),
+    records: Annotated[Path, typer.Option(metavar="DIR", help="The run gets its own folder in here.")] = Path("runs"),
     threads: Threads = 1,
     weights: Annotated[bool, typer.Option(help="Keep the trained weights, for vbdrop compress.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Train a network with one of the methods, and keep a record of it.
+    """Train a network with one of the methods, and keep a record of the run.
 
-    Stopped or killed, the same command goes on where it was and ends with the same figures.
+    If the run is stopped or killed, the same command resumes it, and it ends with the same figures.
     """
     if (config is None) == (method is None):
         raise typer.BadParameter(f"give a METHOD, one of {', '.join(METHODS)}, or --config.")
@@ -124,30 +120,30 @@ def _recorded(path: Path) -> Config:
 
 
 def make(run: Config, records: Path, data_dir: Path | None, *, weights: bool) -> Record:
-    """Make a run, watched; nothing is done for one that has ended before.
+    """Make a run and show its progress; a run that has already ended is not repeated.
 
     Args:
         run: Its settings.
-        records: Where it gets its own folder.
-        data_dir: Where the data are.
+        records: The run gets its own folder in here.
+        data_dir: The folder of the data.
         weights: Keep the trained weights.
     """
     console = err()
     record = record_of(run, records)
     if record.finished:
-        console.print(f"{record.folder} has ended before; here is its result.", style="dim", soft_wrap=True)
+        console.print(f"{record.folder} has already ended; this is its result.", style="dim", soft_wrap=True)
         return record
     title = f"{METHODS[run.method].title} · {run.model} · {run.data}"
     try:
         with reporting(title, console) as show:
             return execute(run, records, data_dir=data_dir, report=show, keep_weights=weights)
     except KeyboardInterrupt:
-        console.print(f"Stopped. The same command goes on with {record.folder}.", soft_wrap=True)
+        console.print(f"Stopped. The same command resumes {record.folder}.", soft_wrap=True)
         raise typer.Exit(STOPPED) from None
 
 
 def report(record: Record) -> Group:
-    """Show what a run ended with.
+    """Lay out the result of a run.
 
     Args:
         record: The record of a run that has ended.
@@ -158,7 +154,7 @@ def report(record: Record) -> Group:
     where = "validation" if result["evaluated_on"] == "validation" else "test"
     facts_shown = [
         (f"{where} error", f"{result['error']:.2f} %  ({result['wrong']:,} of {result['examples']:,} wrong)"),
-        ("log likelihood", f"{-result['nll']:.4f} nats an example"),
+        ("log likelihood", f"{-result['nll']:.4f} nats per example"),
         ("calibration error", f"{100 * result['ece']:.2f} %"),
         ("weights", _weights(result)),
     ]

@@ -1,4 +1,4 @@
-"""Take known files out of a tar archive."""
+"""Extract known files from a tar archive."""
 
 import gzip
 import shutil

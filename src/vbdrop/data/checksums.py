@@ -1,6 +1,6 @@
-"""How a data set is known to be the right one: fixed sha256 sums of what was decoded.
+"""Checks that a data set is the published one, by sha256 sums of the decoded arrays.
 
-They do not depend on how the files were packed, so a gzipped copy, a plain one and a PNG version all pass.
+They do not depend on how the files are packed, so a gzipped copy, a plain one and a PNG version all pass.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def of_bytes(array: Bytes) -> str:
 
 
 def of_channels_last(array: Bytes) -> str:
-    """Return the sha256 of images with the channels as the last axis; of labels as they are.
+    """Return the sha256 of images with the channels as the last axis; labels are hashed as they are.
 
     Example:
         >>> import numpy as np
@@ -40,10 +40,10 @@ class Checksums:
     """The expected sums of a data set.
 
     Attributes:
-        arrays: Array name (``train_images``, ...) -> the sum of what was decoded.
-        digest: How the sum of an array is taken.
-        files: File name -> the sha256 of a published file. Where all of a set's files are these, the arrays
-            need not match: it is for a set that exists in two editions.
+        arrays: Array name (``train_images``, ...) -> the sum of the decoded array.
+        digest: Computes the sum of an array.
+        files: File name -> the sha256 of a published file. If all files of a set match these, the arrays need not
+            match: for a set that exists in two editions.
     """
 
     arrays: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Checksums:
 
 
 def verify(arrays: Arrays, expected: Checksums, folder: Path) -> str:
-    """Check what was decoded from ``folder``, and return one sum for all of it.
+    """Check the arrays decoded from ``folder``, and return one sum for all of them.
 
     Raises:
         DataError: An array is not the expected one.

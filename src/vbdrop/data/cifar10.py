@@ -14,7 +14,7 @@ from vbdrop.data.spec import FileLayout, Mirror, NpmPackage, Spec
 
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = "test_batch"
-LABELS = ("train_lables.json", "test_lables.json")  # spelt so in the package
+LABELS = ("train_lables.json", "test_lables.json")  # sic, in the package
 _PIXELS = 32 * 32
 
 
@@ -47,7 +47,7 @@ def _read_batch(path: Path) -> tuple[Bytes, Bytes]:
     batch = read_pickle(path)
     data = batch.get(b"data")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != 3 * _PIXELS:
-        raise DataError(f"{path} must hold `data`, an array with {3 * _PIXELS} bytes an image")
+        raise DataError(f"{path} must hold `data`, an array with {3 * _PIXELS} bytes per image")
     images, labels = data.reshape(-1, 3, 32, 32), _as_labels(path, batch.get(b"labels"))
     _check_counts(path, images, labels)
     return images, labels

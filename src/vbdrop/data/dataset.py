@@ -13,7 +13,7 @@ Groups = npt.NDArray[np.int32]
 
 
 class Arrays(NamedTuple):
-    """What a reader decoded: images as ``count x channels x height x width``, labels as ``count``, all uint8."""
+    """Decoded arrays: images as ``count x channels x height x width``, labels as ``count``, all uint8."""
 
     train_images: Bytes
     train_labels: Bytes
@@ -27,13 +27,13 @@ class Dataset:
 
     Attributes:
         name: Its key in :data:`vbdrop.data.DATASETS`.
-        train_images: uint8, ``count x channels x height x width``; :func:`vbdrop.data.normalise` makes floats of it.
+        train_images: uint8, ``count x channels x height x width``; :func:`vbdrop.data.normalise` makes them floats.
         train_labels: int64, ``count``.
         test_images: As ``train_images``.
         test_labels: As ``train_labels``.
         checksum: Identifies the contents, whatever files they came from.
-        train_groups: int64, ``count``: training images with the same number belong together; None where that is not
-            known, or no two do. It is no part of the checksum.
+        train_groups: int64, ``count``: training images with the same number belong together; None if unknown, or if no
+            two do. Not part of the checksum.
 
     Example:
         >>> from vbdrop.data import load
@@ -76,9 +76,9 @@ class Dataset:
 
 
 def in_memory(name: str, arrays: Arrays, checksum: str, groups: Groups | None = None) -> Dataset:
-    """Make a data set of decoded arrays, and of the group of each training image where that is known.
+    """Make a data set from decoded arrays and, if known, the group of each training image.
 
-    Their memory is shared where it can be.
+    Memory is shared where possible.
 
     Example:
         >>> image, label = np.zeros((1, 1, 28, 28), np.uint8), np.array([7], np.uint8)

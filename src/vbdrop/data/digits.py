@@ -1,7 +1,7 @@
 """Ten thousand real handwritten digits that come with the package, for examples, tests and first steps.
 
-They are MNIST: 800 training and 200 test images of each class, taken at even steps through MNIST's own order
-and kept in that order. ``DIGITS.md`` beside this file has the attribution and says how they were drawn.
+They are from MNIST: 800 training and 200 test images of each class, taken at even steps through MNIST's own order
+and kept in that order. ``DIGITS.md`` beside this file has the attribution and describes the selection.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 SHA256 = "3fbc431aad3e5279440915b37f93c80aaf570ff551b56a56afadb25986cd2f0c"
-"""Of the file ``digits.npz``, as ``tools/draw_digits.py`` writes it."""
+"""The sha256 of ``digits.npz`` as written by ``tools/draw_digits.py``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images in [0, 1] (float32, count x 1 x 28 x 28) and their labels 0 to 9 (int64, one an image)."""
+    """Images in [0, 1] (float32, count x 1 x 28 x 28) and their labels 0 to 9 (int64, one per image)."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -30,10 +30,10 @@ class Digits:
 def digits() -> Digits:
     """Load the embedded digits: 8,000 for training and 2,000 for test, balanced over the ten classes.
 
-    The tensors are new at every call, so they may be changed in place.
+    Every call returns new tensors, so they may be changed in place.
 
     Returns:
-        The images and labels of both parts.
+        The training and test images with their labels.
 
     Raises:
         RuntimeError: The file in the installed package is damaged.
@@ -63,5 +63,5 @@ def digits() -> Digits:
 
 
 def _scaled(pixels: np.ndarray) -> Tensor:
-    """Bytes of shape (count, 28, 28) as numbers in [0, 1] with a channel axis."""
+    """Convert bytes of shape (count, 28, 28) to numbers in [0, 1] with a channel axis."""
     return torch.from_numpy(pixels).unsqueeze(1).float().div_(255)

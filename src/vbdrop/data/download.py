@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 from vbdrop.data.errors import FetchError
 
 Progress = Callable[[str, int, int | None], None]
-"""Told again and again: what is going on, the bytes so far, and how many there will be (None: not known)."""
+"""Called repeatedly with what is going on, the bytes so far, and the total (None if unknown)."""
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0  # seconds without a byte
@@ -18,7 +18,7 @@ def download(url: str, path: Path, progress: Progress) -> None:
     """Write what is at ``url`` to ``path``.
 
     Raises:
-        FetchError: The server cannot be reached, has no such file, or broke off.
+        FetchError: The server cannot be reached, has no such file, or the download was interrupted.
         OSError: The file cannot be written.
     """
     with path.open("wb") as file:
@@ -39,4 +39,4 @@ def _chunks(url: str) -> Iterator[tuple[int, int | None, bytes]]:
     except (OSError, HTTPException, ValueError) as error:
         raise FetchError(f"cannot download {url}: {error or type(error).__name__}") from error
     if total is not None and done != total:
-        raise FetchError(f"the download of {url} broke off after {done} of {total} bytes")
+        raise FetchError(f"the download of {url} was interrupted after {done} of {total} bytes")

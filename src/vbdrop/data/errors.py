@@ -1,11 +1,11 @@
-"""What can go wrong with files from outside, as one exception that says what happened."""
+"""The exceptions for data files."""
 
 import importlib
 from types import ModuleType
 
 
 class DataError(Exception):
-    """A data set is missing, damaged, not what it should be, or could not be fetched or stored.
+    """A data set is missing, damaged or not the published one, or could not be fetched or stored.
 
     Example:
         >>> raise DataError("the disk is full")
@@ -15,7 +15,7 @@ class DataError(Exception):
 
 
 class FetchError(DataError):
-    """One source of a data set failed; another one may still have it.
+    """One source of a data set failed; another may still have it.
 
     Example:
         >>> issubclass(FetchError, DataError)

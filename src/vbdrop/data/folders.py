@@ -13,7 +13,7 @@ SYSTEM = Path("/usr/share/datasets")
 
 
 def search_path(data_dir: Path | None = None) -> list[Path]:
-    """Return the folders to look in: ``data_dir`` alone, or ``$VBDROP_DATA``, the cache and the system's.
+    """Return the folders to look in: only ``data_dir``, or ``$VBDROP_DATA``, the cache and the system's folder.
 
     Raises:
         DataError: ``data_dir`` or ``$VBDROP_DATA`` is not a folder.
@@ -30,10 +30,10 @@ def search_path(data_dir: Path | None = None) -> list[Path]:
 
 
 def find(spec: Spec, roots: Iterable[Path]) -> tuple[Path, FileLayout] | None:
-    """Return the first folder that holds files of a set, and how they lie in it; None if there is none.
+    """Return the first folder that holds files of a set, and their layout; None if there is none.
 
     Raises:
-        DataError: A folder may not be looked at.
+        DataError: A folder cannot be read.
     """
     for root in roots:
         try:

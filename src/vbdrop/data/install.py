@@ -1,4 +1,4 @@
-"""Put a fetched set into place: all of it or nothing, and one process at a time."""
+"""Install a fetched data set: all of it or nothing, one process at a time."""
 
 import errno
 import shutil
@@ -14,9 +14,9 @@ from vbdrop.data.errors import DataError
 
 @contextmanager
 def locked(root: Path, name: str) -> Iterator[None]:
-    """Create ``root`` if need be, and wait until no other process installs the same set in it.
+    """Create ``root`` if necessary, and wait until no other process is installing the same set in it.
 
-    What cannot be stored inside the block becomes a :class:`DataError` that says why.
+    If something cannot be stored inside the block, a :class:`DataError` says why.
 
     Example:
         >>> folder = Path(tempfile.mkdtemp())
@@ -35,7 +35,7 @@ def locked(root: Path, name: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(OSError):  # an open file stays where the system does not let it go
+                with suppress(OSError):  # some systems do not delete an open file
                     lock_file.unlink()
     except OSError as error:
         raise DataError(f"cannot store {name} in {root}: {_reason(error)}") from error
@@ -47,9 +47,9 @@ def locked(root: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def staged(root: Path, name: str) -> Iterator[Path]:
-    """Give an empty folder on the disk of ``root``, gone at the end with all that is still in it.
+    """Yield an empty folder on the disk of ``root``; it is deleted at the end, with whatever is still in it.
 
-    Only for the holder of the lock: folders that a killed process left are removed first.
+    Only for the holder of the lock: folders left by a killed process are removed first.
     """
     prefix = f".{name}-"
     for left in root.glob(f"{prefix}*"):
@@ -62,10 +62,10 @@ def staged(root: Path, name: str) -> Iterator[Path]:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Move a finished folder to its place, in one step.
+    """Move a finished folder into place, in one step.
 
     Raises:
-        DataError: Something else is in that place.
+        DataError: Something else is already there.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:

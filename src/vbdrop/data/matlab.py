@@ -1,7 +1,7 @@
 """Read the numeric arrays of a MATLAB 5 file.
 
-Only what such a file needs to hold plain arrays is read here, and every size is checked against the bytes that are
-there. SciPy reads far more kinds of files, but damage to one can end the whole process in its compiled part.
+Only plain arrays are supported, and every size is checked against the bytes that are there. SciPy reads far more kinds
+of files, but a damaged file can crash the process in its compiled code.
 """
 
 import math
@@ -28,16 +28,16 @@ Element = tuple[int, memoryview]
 
 
 def read_matlab(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read every real, full numeric array of a file; other variables are left out.
+    """Read every real, full numeric array of a file; other variables are skipped.
 
     Args:
-        path: A little-endian file of MATLAB 5 to 7, compressed or not. A file of MATLAB 7.3 is another format.
+        path: A little-endian file of MATLAB 5 to 7, compressed or not. MATLAB 7.3 uses another format.
 
     Returns:
-        The arrays by name, in the type and the (Fortran) order in which they are stored.
+        The arrays by name, in their stored type and (Fortran) order.
 
     Raises:
-        DataError: The file is missing or damaged, or is of another kind.
+        DataError: The file is missing, damaged or of another kind.
 
     Example:
         >>> import tempfile
@@ -52,7 +52,7 @@ def read_matlab(path: Path) -> dict[str, npt.NDArray[Any]]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error}") from error
     if len(content) < _HEADER or content[_HEADER - 4 : _HEADER] != _LITTLE_ENDIAN_5:
-        raise DataError(f"{path} is not a MATLAB 5 file, or is one of another byte order")
+        raise DataError(f"{path} is not a MATLAB 5 file, or has another byte order")
     try:
         return dict(_variables(content[_HEADER:]))
     except (_DamageError, zlib.error) as error:
@@ -60,7 +60,7 @@ def read_matlab(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 class _DamageError(Exception):
-    """Something in a file contradicts itself."""
+    """A file contradicts itself."""
 
 
 def _variables(content: memoryview) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -74,7 +74,7 @@ def _variables(content: memoryview) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def _elements(data: memoryview) -> Iterator[Element]:
-    """Split bytes into elements: a type, a size, and that many bytes, filled up to a multiple of eight."""
+    """Split bytes into elements: a type, a size, and that many bytes, padded to a multiple of eight."""
     at = 0
     while at < len(data):
         if len(data) - at < 8:

@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 def read_idx(path: Path) -> Bytes:
-    """Read an IDX file of unsigned bytes; one that ends in ``.gz`` is unpacked.
+    """Read an IDX file of unsigned bytes, unpacking it if it ends in ``.gz``.
 
     Raises:
         DataError: The file is missing, damaged, or holds something else.
@@ -53,7 +53,7 @@ def read_idx(path: Path) -> Bytes:
 
 
 def idx_header(shape: tuple[int, ...]) -> bytes:
-    """Return the bytes that come before the data in an IDX file of unsigned bytes.
+    """Return the header of an IDX file of unsigned bytes.
 
     Example:
         >>> idx_header((60000,)).hex(" ")

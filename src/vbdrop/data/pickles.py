@@ -1,8 +1,8 @@
-"""Read the Python 2 pickles in which CIFAR-10 is published, without running what a pickle may ask for.
+"""Read the Python 2 pickles in which CIFAR-10 is published, without running code that a pickle may ask for.
 
 A pickle is a program for a small machine, and two of its instructions call functions. Here the program is read
-through first, and refused unless it has only the instructions and the three names that a dict of lists, strings
-and NumPy byte arrays needs. The names then stand for inert records, so that NumPy is not called either.
+first, and refused unless it has only the instructions and the three names that a dict of lists, strings and NumPy
+byte arrays needs. The names are then replaced by inert records, so that NumPy is not called either.
 """
 
 import math
@@ -21,12 +21,12 @@ _INSTRUCTIONS = frozenset(
     EMPTY_DICT SETITEM SETITEMS EMPTY_LIST APPEND APPENDS TUPLE TUPLE1 TUPLE2 TUPLE3
     BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL REDUCE BUILD""".split()  # noqa: SIM905 (words read better than 28 lines)
 )
-_MEMO_LIMIT = 1 << 20  # the machine allocates its memory up to the highest place that is named
+_MEMO_LIMIT = 1 << 20  # the machine allocates memory up to the highest slot that is named
 
 
 @dataclass
 class _Record:
-    """Stands for an object of the pickle: what it was called with, and the state that it was given."""
+    """Stands in for an object of the pickle: the arguments it was called with, and its state."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -98,4 +98,4 @@ def _array(record: _Record, path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
         case "_reconstruct", (1, tuple(shape), _Record(name="dtype", arguments=(b"u1", *_)), False, bytes(data)):
             if all(isinstance(size, int) and size >= 0 for size in shape) and math.prod(shape) == len(data):
                 return np.frombuffer(bytearray(data), np.uint8).reshape(shape)
-    raise DataError(f"{path} is damaged: it holds an array that is not one of bytes, or not of the size it says")
+    raise DataError(f"{path} is damaged: it holds an array that is not of bytes, or not of the stated size")

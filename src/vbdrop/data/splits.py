@@ -11,32 +11,31 @@ from vbdrop.data.dataset import Dataset
 from vbdrop.data.errors import DataError
 
 BLOCK = 100
-"""How many neighbouring images are held out together where it is not known which of them belong together."""
+"""How many neighbouring images are held out together if it is not known which of them belong together."""
 
 SPLITS = {
     "image": "single images, drawn at random",
     "group": "all images of a group, such as the digits of one photograph",
     "block": f"{BLOCK} neighbours at a time, for a set whose groups are neighbours but not known",
 }
-"""What is held out -> what that means."""
+"""Split -> what is held out together."""
 
 
 def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0, split: str = "image") -> Dataset:
-    """Hold out part of the training data: the result has the rest to train on, and that part in place of the test.
+    """Hold out part of the training data: the result trains on the rest, and has that part in place of the test data.
 
-    So what trains and evaluates on a data set does the same on its validation split, and cannot see the real
-    test data. The order of the images that remain is kept. With the default, MNIST gives 55,000 and 5,000.
+    The same code can thus train and evaluate on a data set or on its validation split, where it cannot see the real
+    test data. The remaining images keep their order. By default, MNIST is split into 55,000 and 5,000.
 
     Args:
         dataset: The full data set.
-        n_valid: How many training images to hold out. Whole groups may be a few more, which are then left out of
-            the validation data, too: they are in neither part.
-        seed: Which ones; a different seed gives an independent draw.
+        n_valid: How many training images to hold out. If whole groups have a few more, the surplus is in neither part.
+        seed: Chooses them; another seed gives an independent draw.
         split: What is held out, a key of :data:`SPLITS`.
 
     Raises:
         ValueError: ``n_valid`` leaves nothing to train on, or nothing to validate with.
-        DataError: The data set has no index of groups, and ``split`` asks for one.
+        DataError: ``split`` needs an index of groups, and the data set has none.
 
     Example:
         >>> from vbdrop.data import hold_out, load
@@ -74,7 +73,7 @@ def hold_out(dataset: Dataset, n_valid: int = 5_000, *, seed: int = 0, split: st
 
 
 def _groups(dataset: Dataset, split: str) -> npt.NDArray[np.int64]:
-    """The group of each training image, as numbers from 0 on."""
+    """The group of each training image, numbered from 0."""
     if split == "block":
         return np.arange(len(dataset.train_labels)) // BLOCK
     if split != "group":
@@ -88,7 +87,7 @@ def _groups(dataset: Dataset, split: str) -> npt.NDArray[np.int64]:
 
 
 def _whole_groups(groups: npt.NDArray[np.int64], order: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
-    """The images of the first groups of an order that together are at least so many, by the order of their groups."""
+    """The images of the first groups, in the given order, until there are at least this many."""
     sizes = np.bincount(groups)[order]
     chosen = order[: int(np.searchsorted(sizes.cumsum(), least)) + 1]
     rank = np.full(len(order), len(order))

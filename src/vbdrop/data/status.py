@@ -11,15 +11,15 @@ from vbdrop.data.table import DATASETS
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of a data set here.
+    """The state of a data set on this computer.
 
     Attributes:
         name: Its key in the table.
         title: The name as its authors write it.
-        summary: What it is, in a line.
-        folder: Where its files are; None if they are nowhere, or come with the package.
+        summary: What it is, in one line.
+        folder: Where its files are; None if there are none, or if they come with the package.
         here: Whether it can be loaded without fetching anything.
-        problem: What a check found wrong; None if nothing, or if there was no check.
+        problem: What a check found wrong; None if nothing, or if it was not checked.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Status:
 
 
 def status(data_dir: str | Path | None = None, *, check: bool = False) -> list[Status]:
-    """Return a line for each data set of the table.
+    """Return the state of each data set of the table.
 
     Args:
         data_dir: The folder to look in; by default those of :func:`vbdrop.data.load`.
-        check: Decode the files too and compare their checksums, which takes a few seconds.
+        check: Also decode the files and compare their checksums, which takes a few seconds.
 
     Raises:
         DataError: ``data_dir`` is not a folder.

@@ -1,10 +1,10 @@
 """SVHN, cropped digits: two MATLAB files.
 
-Several digits come from one photograph, and the published files do not say which: a validation split that is drawn
-digit by digit has neighbours of its digits in the training data, and its error is a little too low. Where the file
-``train_photo.i32`` lies beside them (one little-endian int32 for each training digit, the number of its photograph),
-whole photographs can be held out. Without it blocks of neighbouring digits are: the digits of a photograph follow each
-other in the files, so that only the ends of a block share a photograph with the other side.
+Several digits come from one photograph, and the published files do not say which: if a validation split is drawn digit
+by digit, the training data contain neighbours of its digits, and its error is a little too low. If the file
+``train_photo.i32`` is beside them (one little-endian int32 per training digit, the number of its photograph), whole
+photographs can be held out. Without it, blocks of neighbouring digits can be: the digits of a photograph are adjacent
+in the files, so that only the ends of a block share a photograph with the other side.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ PHOTOGRAPHS = "train_photo.i32"
 
 
 def read(folder: Path) -> Arrays:
-    """Read the two files of a folder; the files' label 10 is the digit 0.
+    """Read the two files of a folder; label 10 in the files is the digit 0.
 
     Raises:
         DataError: A file is missing or damaged, or does not hold digits.
@@ -34,7 +34,7 @@ def read(folder: Path) -> Arrays:
 
 
 def read_photographs(folder: Path) -> Groups | None:
-    """Read the photograph of each training digit; None where the index is missing."""
+    """Read the photograph of each training digit; None if the index is missing."""
     path = folder / PHOTOGRAPHS
     return np.fromfile(path, dtype="<i4").astype(np.int32) if path.is_file() else None
 
@@ -64,7 +64,7 @@ SVHN = Spec(
     layouts=(_LAYOUT,),
     sources=(Mirror("https://ufldl.stanford.edu/housenumbers/", files=FILES, layout=_LAYOUT),),
     checksums=Checksums(
-        # An edition cropped again from the photographs, in which 7 of 3,326,976 compared bytes differ by 1.
+        # An edition re-cropped from the photographs, in which 7 of 3,326,976 compared bytes differ by 1.
         {
             "train_images": "48063b48df71aee0101eb5addd95efb9272727e2c7e3d052997128be94035dd7",
             "train_labels": "6a6e359bb9ecc6ce40896703f7b224715776155fe39710e0ddb8008a18172c6f",

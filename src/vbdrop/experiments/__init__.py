@@ -1,4 +1,4 @@
-"""Experiments: runs with records, selection on validation, and the paper's tables."""
+"""Experiments: runs with records, selection on validation data, and the paper's tables."""
 
 from vbdrop.experiments.ablations import ABLATIONS, ablations
 from vbdrop.experiments.comparison import Comparison, compare

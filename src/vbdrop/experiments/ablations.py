@@ -1,8 +1,8 @@
-"""Ablations: VBD on weights with one thing changed, so that it can be seen what each is worth.
+"""Ablations: VBD on weights with one setting changed, to measure the effect of each.
 
-They are judged on the validation split, since what helps there is kept: the test data play no part. The network and the
-budget are those of Table 4. Each row writes out the settings of the base, so that its meaning stays when a default of
-the method changes. What helps VBD is tried with sparse VD as well: the baseline gets the same.
+They are evaluated on the validation split, since the results decide what is kept: the test data play no part. The
+network and the budget are those of Table 4. Each row states all settings of the base, so that its meaning does not
+change with the method's defaults. What helps VBD is also tried with sparse VD, so that the baseline is treated equally.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from vbdrop.experiments.paper_tables import LENET_300_100
 from vbdrop.experiments.protocol import Protocol, Row
 
 EPOCHS = 100
-"""Of each run: those of Table 4. The table prints its own."""
+"""The epochs of each run: those of Table 4. The table prints its own."""
 
 BASE: Mapping[str, Any] = MappingProxyType(
     {
@@ -32,10 +32,10 @@ BASE: Mapping[str, Any] = MappingProxyType(
         "unit_kl": 0.0,
     }
 )
-"""The published recipe of sparse VD: one stage, and every option off. The defaults are what has helped since."""
+"""The published recipe of sparse VD: one stage, all options off. The defaults include what has helped since."""
 
 TWINS = ("all-stages", "stages-cut")
-"""The changes that are tried with sparse VD too: those that help VBD."""
+"""The changes that are also tried with sparse VD: those that help VBD."""
 
 
 def _change(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa: ANN401 -- hyper-parameters

@@ -1,4 +1,4 @@
-"""Two records of one run, compared field by field: the same settings must give the same bits."""
+"""Compares two records of one run field by field: the same settings must give the same bits."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from vbdrop.experiments.records import DETAILS, ENVIRONMENT, METRICS, RESULT, Re
 from vbdrop.train.files import RecordError, read_json
 
 NOTHING = "nothing"
-"""Stands for a value that one of the records does not have."""
+"""Stands for a value that one of the records lacks."""
 
 CLOCK = "seconds"
 """The one figure of an epoch that depends on the machine's clock."""
@@ -22,7 +22,7 @@ PLACE = frozenset(
         *(f"versions.{name}" for name in ("commit", "kernels", "numpy", "torch", "vbdrop")),
     }
 )
-"""What decides about the last bits of a run: where all of it is the same, the bits must be."""
+"""What determines the last bits of a run: if all of it is the same, the bits must be, too."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Difference:
 
     Attributes:
         file: The file that holds it.
-        field: Where it is in there, such as ``layers[0].nonzero`` or ``epoch 3.loss``.
+        field: Its place in the file, such as ``layers[0].nonzero`` or ``epoch 3.loss``.
         recorded: Its value in the first record.
-        again: Its value in the second one.
+        again: Its value in the second.
     """
 
     file: str
@@ -47,12 +47,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two records of a run have in common.
+    """The comparison of two records of a run.
 
     Attributes:
-        fields: File -> how many fields were compared: all that the first record holds.
-        differences: The figures that differ; none, if the runs are the same to the bit.
-        surroundings: What differs in versions, machine and threads, which may be why.
+        fields: File -> the number of compared fields: all that the first record holds.
+        differences: The figures that differ; none if the runs are bit-identical.
+        surroundings: Differences in versions, machine and threads, which may be the cause.
     """
 
     fields: Mapping[str, int]
@@ -66,19 +66,19 @@ class Comparison:
 
     @property
     def elsewhere(self) -> tuple[Difference, ...]:
-        """What differs in the surroundings and may change the last bits; where nothing does, the bits must be equal."""
+        """The surrounding differences that may change the last bits; if there are none, the bits must be equal."""
         return tuple(each for each in self.surroundings if each.field in PLACE)
 
 
 def compare(recorded: Record, again: Record) -> Comparison:
     """Compare two records of a run: result, metrics of every epoch, and details, as far as the first one has them.
 
-    What a run writes down today and did not when the record was made is no difference. The result holds a digest of
-    every bit of the trained network. Times are left out, and so is the machine, which is reported apart.
+    Figures that runs did not yet record when the first was made are not differences. The result holds a digest of every
+    bit of the trained network. Times are ignored; the machine is reported separately.
 
     Args:
-        recorded: The record that is checked.
-        again: The same run, made again.
+        recorded: The record to check.
+        again: The repeated run.
 
     Raises:
         RecordError: A file is missing or damaged.
@@ -110,7 +110,7 @@ def _kept(record: Record) -> list[str]:
 
 
 def _fields(record: Record, name: str) -> dict[str, Any]:
-    """Every value in a file, by where it is."""
+    """Every value in a file, by its place."""
     if name == METRICS:
         content: Any = {
             f"epoch {line.get('epoch')}": {key: value for key, value in line.items() if key != CLOCK}
@@ -148,7 +148,7 @@ def _differences(file: str, before: Mapping[str, Any], after: Mapping[str, Any])
 
 
 def _changes(file: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    """Differences in what either has: what is known of one machine alone may be the difference."""
+    """Differences in what either has: a fact known of only one machine may be the cause."""
     yield from _differences(file, dict.fromkeys(after, NOTHING) | dict(before), after)
 
 

@@ -1,4 +1,4 @@
-"""The settings of a run, all of them: what they give is decided by them alone."""
+"""The complete settings of a run, which alone determine its result."""
 
 import dataclasses
 import hashlib
@@ -18,11 +18,11 @@ from vbdrop.train.shrinking import check_shrinks
 ID_LENGTH = 12
 
 ARITHMETICS = ("kernels", "plain")
-"""What computes noise and KL: the compiled kernels where there are any, which improve from version to version; or the
-PyTorch formulas, which are slower and give the same figures with every version of the kernels."""
+"""What computes noise and KL: the compiled kernels, if available, which improve from version to version; or the PyTorch
+formulas, which are slower and give the same figures with every version of the kernels."""
 
 ABSENT = {"arithmetic": "kernels", "split": "image"}
-"""Settings that came after runs were recorded, with the value that all runs had before: see :func:`option`."""
+"""Settings added after runs had been recorded, with the value that all earlier runs had: see :func:`option`."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Config:
         model: A key of :data:`vbdrop.models.MODELS`.
         model_args: All arguments of that network.
         data: A key of :data:`vbdrop.data.DATASETS`.
-        checksum: Of the data.
+        checksum: The checksum of the data.
         normalise: How pixels become inputs, a key of :data:`vbdrop.data.NORMALISATIONS`.
         n_valid: How many training examples are held out and evaluated on; 0 to train on all, and evaluate on the test
             data.
-        n_train: Train on the first so many of the training examples; None for all of them.
+        n_train: Train on only this many training examples, the first ones; None for all.
         budget: Epochs, batch, learning rate, schedule and seed.
         arithmetic: One of :data:`ARITHMETICS`.
         split: What is held out, a key of :data:`vbdrop.data.SPLITS`.
@@ -64,8 +64,8 @@ class Config:
     def id(self) -> str:
         """Identifies the run: the same on every machine, whatever the folders, workers and times.
 
-        A hyper-parameter that was not there when runs were recorded has no part in it, as long as it has the value that
-        they had: see :func:`vbdrop.train.method.option`.
+        A hyper-parameter added after runs had been recorded is left out if it has the value that they had: see
+        :func:`vbdrop.train.method.option`.
         """
         hyper = METHODS[self.method].identifying(self.hyper) if self.method in METHODS else self.hyper
         text = json.dumps(self.as_dict() | {"hyper": hyper}, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -82,7 +82,7 @@ class Config:
         return "validation" if self.n_valid else "test"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON holds them, without those of :data:`ABSENT` that have their old value."""
+        """Return the settings for JSON, without those of :data:`ABSENT` that have their old value."""
         value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self) | {"budget": self.budget.as_dict()}))
         return {name: each for name, each in value.items() if name not in ABSENT or each != ABSENT[name]}
 
@@ -102,10 +102,10 @@ class Config:
 
 
 def make_method(name: str, hyper: Mapping[str, Any]) -> Method:
-    """Make a method of the table with some hyper-parameters; the others have their defaults.
+    """Make a method of the table with these hyper-parameters; the others have their defaults.
 
     Raises:
-        ValueError: The method has no such hyper-parameter, or not with this value.
+        ValueError: The method has no such hyper-parameter, or does not accept its value.
 
     Example:
         >>> make_method("plain", {"speed": 3})
@@ -138,7 +138,7 @@ def resolve(
     arithmetic: str = "kernels",
     split: str = "image",
 ) -> Config:
-    """Make the full settings of a run: what is not given is written out with its default.
+    """Make the complete settings of a run, filling in the defaults.
 
     Raises:
         ValueError: The network is not in the table, or has no such argument; or a setting is wrong for the method.
@@ -177,12 +177,12 @@ def resolve(
 
 
 def from_dict(value: object) -> Config:
-    """Make the settings of what :meth:`Config.as_dict` gave.
+    """Make the settings from the result of :meth:`Config.as_dict`.
 
-    A hyper-parameter that was not there yet when they were written has the value that the run had.
+    A hyper-parameter that did not exist when they were written gets the value that the run had.
 
     Raises:
-        RecordError: It is something else.
+        RecordError: They are not the settings of a run.
 
     Example:
         >>> from_dict({"method": "plain"})
@@ -201,7 +201,7 @@ def from_dict(value: object) -> Config:
 
 
 def _absent(method: str) -> dict[str, Any]:
-    """The hyper-parameters that the record of a run may lack; none of a method that is not there any more."""
+    """The hyper-parameters that the record of a run may lack; none for a method that no longer exists."""
     return METHODS[method].absent() if method in METHODS else {}
 
 

@@ -1,4 +1,4 @@
-"""What runs will cost, from the time of a few steps measured here and now."""
+"""Estimates the cost of runs from the time of a few steps measured on this machine."""
 
 import math
 import statistics
@@ -19,19 +19,19 @@ from vbdrop.train.method import Method, Step
 
 WARM_UP, STEPS, OUTLIERS = 2, 16, 2
 ENOUGH = 0.5
-"""Seconds of steps after which no more of them are measured."""
+"""After this many seconds no more steps are measured."""
 _CLASSES = 10
 
 
 class StepTimer:
-    """Does a short run on made-up examples, step by step, for the time of its steps.
+    """Times the steps of a short run on random examples.
 
-    Its steps are spread over the whole run: a method that trains, prunes and trains again does all of it.
+    Its steps are spread over the whole run, so that a method that trains, prunes and retrains does all of it.
 
     Args:
         config: The run.
-        steps: How many steps the short run has.
-        clock: What the time is read from.
+        steps: The number of steps of the short run.
+        clock: The clock.
 
     Example:
         >>> from vbdrop.experiments.config import resolve
@@ -72,7 +72,7 @@ class StepTimer:
             return self.clock() - start
 
     def evaluation(self) -> float:
-        """Evaluate a batch of examples and return the seconds an example."""
+        """Evaluate a batch of examples and return the seconds per example."""
         shape = self.batch.inputs.shape[1:]
         examples = Batch(torch.zeros(EVALUATED_AT_ONCE, *shape), torch.zeros(EVALUATED_AT_ONCE, dtype=torch.long))
         start = self.clock()
@@ -81,13 +81,13 @@ class StepTimer:
 
 
 class Costs:
-    """What runs will cost, each in a process of its own: seconds of a core, from their start.
+    """The expected cost of runs, each in its own process: core-seconds, from their start.
 
-    What else the machine is doing at the moment does not count. Runs that differ only in seed, epochs or the numbers
-    among their hyper-parameters share a measurement, which is made when the first of them is asked for.
+    Other load on the machine does not count. Runs that differ only in seed, epochs or numeric hyper-parameters share
+    one measurement, made on first use.
 
     Args:
-        data_dir: Where the data are.
+        data_dir: The folder of the data.
     """
 
     def __init__(self, data_dir: Path | None = None) -> None:
@@ -108,7 +108,7 @@ class Costs:
 
 
 def _steps(timer: StepTimer) -> list[float]:
-    """The seconds of steps: so many, or fewer where they are slow."""
+    """The seconds of this many steps, or of fewer if they are slow."""
     times = [timer.step() for _ in range(WARM_UP)][WARM_UP:]
     while len(times) < STEPS and (len(times) <= OUTLIERS or math.fsum(times) < ENOUGH):
         times.append(timer.step())
@@ -116,11 +116,11 @@ def _steps(timer: StepTimer) -> list[float]:
 
 
 def estimate(runs: Sequence[Config], data_dir: Path | None = None) -> list[float]:
-    """Return the seconds that each of some runs will take: see :class:`Costs`.
+    """Return the expected seconds of each run: see :class:`Costs`.
 
     Args:
         runs: The runs, from their start.
-        data_dir: Where the data are.
+        data_dir: The folder of the data.
     """
     return list(map(Costs(data_dir), runs))
 

@@ -1,4 +1,4 @@
-"""How small a network has become: its weights, and the units that are left in a chain of layers."""
+"""The size of a compressed network: its weights, and the live units in a chain of layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from vbdrop.train import weight_layers
 
 @dataclass(frozen=True)
 class LayerCount:
-    """What is left of a layer.
+    """The counts of a layer.
 
-    A unit is alive if it lies on a path of non-zero weights from an input to an output of the network: any other is
-    either a constant, which a bias can hold, or is read by nobody.
+    A unit is alive if it lies on a path of non-zero weights from an input to an output of the network. Any other unit
+    is either a constant, which can be folded into a bias, or is not read.
 
     Attributes:
         name: Its name in the network.
         kind: ``"conv"`` or ``"linear"``.
         weights: Its weights, without the bias.
-        nonzero: Those that are not zero.
+        nonzero: The non-zero ones.
         inputs: Its input features or channels.
-        inputs_alive: Those that are alive; None where the network is no chain of layers.
+        inputs_alive: The live ones; None if the network is not a chain of layers.
         outputs: Its output features or channels.
-        outputs_alive: Those that are alive; None likewise.
+        outputs_alive: The live ones; None likewise.
     """
 
     name: str
@@ -45,21 +45,21 @@ class LayerCount:
 
     @property
     def compact(self) -> int:
-        """The weights of the layer when the dead units are gone: zeros between units that are alive count."""
+        """The weights of the layer without dead units; zeros between live units count."""
         if self.inputs_alive is None or self.outputs_alive is None:
             return self.weights
         return self.weights // (self.inputs * self.outputs) * self.inputs_alive * self.outputs_alive
 
 
 def count(network: nn.Module) -> list[LayerCount]:
-    """Count what is left of a plain network, layer by layer.
+    """Count the remaining weights and units of a plain network, layer by layer.
 
-    The weights are counted for any network. The units are counted where its layers form a chain in the order of their
-    definition, each reading what the one before it gives, as it is or flattened: all networks of the tables do. What a
-    feature map is flattened to is counted value by value, as in the papers (the 800 inputs of LeNet-5's fc1).
+    Weights are counted for any network. Units are counted if its layers form a chain in the order of their definition,
+    each reading the output of the one before it, possibly flattened, as in all networks of the tables. A flattened
+    feature map is counted value by value, as in the papers (the 800 inputs of LeNet-5's fc1).
 
     Args:
-        network: A plain network in which what was removed is exactly zero.
+        network: A plain network in which removed weights are exactly zero.
 
     Example:
         >>> from vbdrop.models import lenet_300_100
@@ -95,10 +95,11 @@ def count(network: nn.Module) -> list[LayerCount]:
 
 
 def units(layers: Sequence[LayerCount]) -> list[int] | None:
-    """Return the units that are left as the papers write them; None where they were not counted.
+    """Return the live units as the papers write them; None if they were not counted.
 
-    A network that begins with a linear layer: its inputs, its hidden units and its outputs (784-500-300-10). One that
-    begins with a convolution: the channels after each convolution, then what enters each linear layer (20-50-800-500).
+    For a network that begins with a linear layer: its inputs, hidden units and outputs (784-500-300-10). For one that
+    begins with a convolution: the channels after each convolution, then the inputs of each linear layer
+    (20-50-800-500).
 
     Example:
         >>> from vbdrop.models import LeNet5, lenet_500_300

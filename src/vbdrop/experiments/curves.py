@@ -1,4 +1,4 @@
-"""One trained network at many thresholds: its error where it has been cut to a given size."""
+"""One trained network at many thresholds: its error when cut to a given size."""
 
 import math
 import statistics
@@ -10,15 +10,15 @@ from vbdrop.experiments.records import DETAILS, Record
 from vbdrop.train.files import read_json
 
 Curve: TypeAlias = tuple[tuple[float, float], ...]
-"""Pairs of how many times fewer weights there are, and the error in percent; by the first."""
+"""Pairs of compression ratio (how many times fewer weights) and error in percent, ordered by ratio."""
 
 
 def threshold_curve(record: Record, size: Literal["nonzero", "compact_weights"] = "nonzero") -> Curve:
-    """Read what a run gives at other thresholds than its own; empty where its record does not hold that.
+    """Read the results of a run at thresholds other than its own; empty if its record does not have them.
 
     Args:
         record: The record of a run that has ended.
-        size: What is counted: weights that are not zero, or weights between units that are alive.
+        size: What is counted: non-zero weights, or weights between live units.
 
     Raises:
         RecordError: The file is damaged.
@@ -34,11 +34,11 @@ def threshold_curve(record: Record, size: Literal["nonzero", "compact_weights"] 
 
 
 def error_at(curve: Curve, ratio: float) -> float | None:
-    """Return the error of a network that its threshold cuts to so many times fewer weights.
+    """Return the error of a network at a given compression ratio.
 
     Args:
-        curve: Its curve; between two thresholds it is taken as straight over the logarithm of the ratio.
-        ratio: How many times fewer.
+        curve: Its curve, interpolated linearly over the logarithm of the ratio.
+        ratio: How many times fewer weights.
 
     Returns:
         The error; None outside the curve.
@@ -55,11 +55,11 @@ def error_at(curve: Curve, ratio: float) -> float | None:
 
 
 CLOSE = 1.2
-"""How far apart in size two networks may be whose errors are compared: one that is cut much further only suffers."""
+"""The largest ratio of sizes of two networks whose errors are compared: cutting one much further only hurts it."""
 
 
 class AtOneSize(NamedTuple):
-    """Two groups of networks, cut to one size: how many times fewer weights, and their mean errors."""
+    """Two groups of networks cut to the same size: how many times fewer weights, and their mean errors."""
 
     ratio: float
     first: float
@@ -67,14 +67,14 @@ class AtOneSize(NamedTuple):
 
 
 def at_one_size(first: Sequence[Curve], second: Sequence[Curve]) -> AtOneSize | None:
-    """Compare two groups of networks where all of them have the same size: the largest that each can be cut to.
+    """Compare two groups of networks at the same size: the largest that all of them can be cut to.
 
     Args:
         first: A curve for each network of the first group.
-        second: Likewise of the second.
+        second: The same for the second.
 
     Returns:
-        The comparison; None if a group is empty, or a network has no curve, or cannot be cut so far, or is larger by
+        The comparison; None if a group is empty, or a network has no curve, cannot be cut that far, or is larger by
         more than `CLOSE`.
 
     Example:

@@ -1,7 +1,7 @@
-"""What a report shows of a run beyond its figures: noise, pictures, error against size, calibration.
+"""What a report shows of a run besides its figures: noise, pictures, error against size, calibration.
 
 The file ``details.json`` of a run has a few tens of kilobytes. It is made from the trained model when the run ends, or
-later from the weights that were kept. Nothing in it depends on the clock or the machine's name.
+later from the saved weights. Nothing in it depends on the clock or the machine's name.
 """
 
 from collections.abc import Sequence
@@ -26,25 +26,25 @@ from vbdrop.train.evaluation import calibration_bins, predict_log_probabilities
 VERSION = 1
 
 LOWEST, HIGHEST, BIN_COUNT = -12.0, 12.0, 60
-"""The histogram of log alpha; what is below or above is counted apart. A dead weight's own can be near 80."""
+"""The range of the histogram of log alpha; values outside are counted separately. A dead weight can be near 80."""
 
 SWEEP_STEPS, SWEEP_STEP = range(-16, 5), 0.5
-"""The thresholds that are tried: so many steps from the one that the run was trained with."""
+"""The thresholds that are tried, in steps from the one that the run was trained with."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def details(config: Config, model: nn.Module, network: nn.Module, test: Batch) -> dict[str, Any]:
-    """Look into a trained model.
+    """Gather the details of a trained model.
 
     Args:
         config: The settings of its run.
-        model: The model as it was trained.
-        network: The plain network that the method made of it.
+        model: The model as trained.
+        network: The plain network that the method made from it.
         test: The examples that the run is evaluated on.
 
     Returns:
-        What ``details.json`` holds.
+        The contents of ``details.json``.
 
     Example:
         >>> from vbdrop.experiments.config import make_method, resolve
@@ -71,7 +71,7 @@ def details(config: Config, model: nn.Module, network: nn.Module, test: Batch) -
 
 @torch.no_grad()
 def noise(model: nn.Module) -> list[dict[str, Any]]:
-    """Return the distribution of log alpha and of the dropout rates, a noisy tensor each.
+    """Return the distribution of log alpha and of the dropout rates, for each noisy tensor.
 
     Example:
         >>> from vbdrop.layers import Rates

@@ -20,7 +20,7 @@ def environment(arithmetic: str = "kernels") -> dict[str, Any]:
     """Return the versions and the machine of this process.
 
     Args:
-        arithmetic: That of the run, one of :data:`vbdrop.experiments.config.ARITHMETICS`.
+        arithmetic: The arithmetic of the run, one of :data:`vbdrop.experiments.config.ARITHMETICS`.
 
     Example:
         >>> sorted(environment())
@@ -47,9 +47,9 @@ def environment(arithmetic: str = "kernels") -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """Return the commit of the source that is running, with ``+`` behind it if files of it were changed since.
+    """Return the commit of the running source, followed by ``+`` if its files have changed since.
 
-    ``"unknown"`` where the package does not run from a git repository of its own.
+    ``"unknown"`` if the package does not run from its own git repository.
 
     Example:
         >>> commit() == "unknown" or len(commit().rstrip("+")) == 40
@@ -83,7 +83,7 @@ def now() -> str:
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the system tells it.
+    """Return the processor's name, as far as the system reports it.
 
     Example:
         >>> isinstance(processor(), str)

@@ -48,23 +48,23 @@ def execute(
     keep_weights: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Record:
-    """Make a run, go on with one that was killed, or do nothing if it has ended.
+    """Make a run, resume one that was killed, or do nothing if it has ended.
 
     Args:
         config: Its settings.
-        records: The folder of records, in which the run has its own.
-        data_dir: Where the data are.
+        records: The folder of records, in which the run has its own folder.
+        data_dir: The folder of the data.
         report: Called after every step.
         keep_weights: Keep the trained model as ``weights.safetensors``.
         checkpoint_seconds: The least time between two checkpoints.
 
     Returns:
-        The run's record; its result is there.
+        The run's record, with its result.
 
     Raises:
         BusyError: Another process is working on it.
-        RecordError: Its files are damaged, or of another run.
-        DataError: The data are not there, or damaged.
+        RecordError: Its files are damaged, or belong to another run.
+        DataError: The data are missing or damaged.
     """
     record = record_of(config, records)
     record.open(config)
@@ -95,7 +95,7 @@ def computing(arithmetic: str) -> AbstractContextManager[None]:
 def _made(
     config: Config, record: Record, data_dir: Path | None, report: Report, keep_weights: bool, checkpoint_seconds: float
 ) -> dict[str, Any]:
-    """Train, and return what the run ends with."""
+    """Train, and return the result of the run."""
     method, data = config.build_method(), examples(config, data_dir)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.budget.seed)
@@ -131,7 +131,7 @@ def _head(config: Config, outcome: str) -> dict[str, Any]:
 
 
 def _figures(config: Config, trained: Trained) -> dict[str, Any]:
-    """What a run ends with: figures of the final epoch, and nothing that depends on the clock or the machine's name."""
+    """The result of a run: figures of the final epoch, and nothing that depends on the clock or the machine's name."""
     last, evaluation = trained.last, trained.evaluation
     layers = count(trained.network)
     kept, weights = sum(layer.nonzero for layer in layers), sum(layer.weights for layer in layers)
@@ -160,7 +160,7 @@ def _figures(config: Config, trained: Trained) -> dict[str, Any]:
 
 
 def _digest(network: nn.Module) -> str:
-    """Of every bit of the network, so that two results that are equal are those of equal networks."""
+    """A digest of every bit of the network, so that equal results mean equal networks."""
     digest = hashlib.sha256()
     for name, value in sorted(network.state_dict().items()):
         digest.update(name.encode())
@@ -170,7 +170,7 @@ def _digest(network: nn.Module) -> str:
 
 @contextmanager
 def _session(record: Record, arithmetic: str) -> Iterator[list[Epoch]]:
-    """Write down where and when this process works on the run: before it starts, and when it has ended."""
+    """Record where and when this process works on the run: before it starts, and when it has ended."""
     path = record.folder / ENVIRONMENT
     sessions = record.environment["sessions"] if path.exists() else []
     seen: list[Epoch] = []

@@ -1,4 +1,4 @@
-"""From a data set to what a run trains on and is evaluated on."""
+"""From a data set to the examples that a run trains on and is evaluated on."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ class Examples(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What has to be known of a data set to plan a run on it."""
+    """What is needed of a data set to plan a run on it."""
 
     checksum: str
     train: int
@@ -34,7 +34,7 @@ def facts(data: str, data_dir: Path | None = None) -> Facts:
     """Load a data set and return its checksum and size.
 
     Raises:
-        DataError: It is not there, or damaged.
+        DataError: It is missing or damaged.
 
     Example:
         >>> facts("digits")[1:]
@@ -47,10 +47,10 @@ def facts(data: str, data_dir: Path | None = None) -> Facts:
 
 
 def examples(config: Config, data_dir: Path | None = None) -> Examples:
-    """Load what a run needs: split, cut, fitted to the network and normalised. The last one is kept in memory.
+    """Load the examples of a run: split, cut, fitted to the network and normalised. The last ones are cached.
 
     Raises:
-        DataError: The data are not there, or damaged.
+        DataError: The data are missing or damaged.
         RecordError: They are not the data of the run.
         ValueError: They do not fit the network.
     """
@@ -92,10 +92,10 @@ def _examples(
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Bring images to the shape that a network takes: a dark border around them, and grey in every channel.
+    """Fit images to the input shape of a network: add a dark border, and repeat grey in every channel.
 
     Raises:
-        ValueError: The images are larger, or have colours that the network cannot take.
+        ValueError: The images are too large, or have more channels than the network.
 
     Example:
         >>> import torch

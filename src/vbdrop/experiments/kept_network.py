@@ -1,4 +1,4 @@
-"""The small network of a run, kept beside its record: what is not zero, and where it is."""
+"""The small network of a run, kept beside its record: its non-zero values and their positions."""
 
 import math
 from pathlib import Path
@@ -13,13 +13,13 @@ from vbdrop.models import build
 from vbdrop.train import RecordError
 
 SPARSE = 0.5
-"""A tensor is kept sparse if at most this share of it is not zero."""
+"""A tensor is stored sparsely if at most this share of it is not zero."""
 
 VALUES, GAPS = ".values", ".gaps"
 
 
 def save_network(network: nn.Module, folder: Path) -> None:
-    """Save a plain network: of a sparse tensor the values that are not zero, each with its distance from the last one.
+    """Save a plain network; of a sparse tensor, the non-zero values, each with its distance from the last one.
 
     Example:
         >>> import tempfile

@@ -21,13 +21,13 @@ def write_measured(
 
     Args:
         record: The run.
-        small: What was made of its network.
+        small: Its compressed network.
         error: The error of the small network, in percent.
         measurement: The bytes and the latency of both.
         missing: What could not be measured -> why.
 
     Returns:
-        What was written.
+        The contents of the file.
     """
     content = {
         "run": record.config.id,

@@ -1,12 +1,12 @@
 """The protocols of the paper's five tables.
 
-What the paper says is kept: networks, data, and 50 epochs for Table 1; not the 100 epochs of Tables 2 and 3. What it
-does not say is fixed here once for all methods: Adam with a learning rate of 1e-3, batches of 100, and the schedules of
-the papers whose settings it follows. Where an epoch is dear, there are fewer of them and fewer seeds; each table prints
-its own.
+What the paper states is kept: networks, data, and 50 epochs for Table 1, but not the 100 epochs of Tables 2 and 3. What
+it does not state is fixed here once for all methods: Adam with a learning rate of 1e-3, batches of 100, and the
+schedules of the papers whose settings it follows. If epochs are expensive, there are fewer epochs and fewer seeds; each
+table prints its own.
 
-A trial has half the epochs. Settings are chosen once for all widths of a network (Tables 1 and 2), and anew for each
-architecture (Tables 4 and 5).
+A trial has half the epochs. Settings are chosen once for all widths of a network (Tables 1 and 2), and separately for
+each architecture (Tables 4 and 5).
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from vbdrop.methods import METHODS
 from vbdrop.train import Budget
 
 MARGIN = 0.5
-"""How many points of validation error above the plain network's a method may give for a smaller one."""
+"""How many points above the plain network's validation error a smaller network may be."""
 
 LEARNED_RATES = METHODS["vbd-rates"].knobs
-"""What is tried for VD and VBD as regularisers: one grid for both, so that their rows differ in the prior alone."""
+"""The values tried for VD and VBD as regularisers: one grid for both, so that their rows differ only in the prior."""
 
 
 def _regularisers(*keys: str) -> tuple[Row, ...]:
@@ -173,7 +173,7 @@ _TABLE_5 = Protocol(
             "vbd-gates",
             {"weighting": "positions"},
             margin=MARGIN,
-            pooled={"lenet-500-300": "vbd"},  # a unit of a linear layer has one position
+            pooled={"lenet-500-300": "vbd"},  # a unit of a linear layer has only one position
         ),
         Row("l0", "L0", "l0", margin=MARGIN),
     ),

@@ -1,4 +1,4 @@
-"""What is left of a network as small pictures: a few kilobytes of JSON, whatever the size of the network.
+"""Small pictures of the remaining weights: a few kilobytes of JSON, whatever the size of the network.
 
 A picture is ``{"rows", "columns", "values"}``; the values are bytes in base64, row by row: 0 to 255 for shares, and
 -127 to 127 (two's complement) for weights, in units of ``scale``.
@@ -16,13 +16,13 @@ from torch.nn.functional import adaptive_avg_pool2d
 from vbdrop.train import weight_layers
 
 UNITS = 12
-"""How many units of a first linear layer are shown, those with the largest weights."""
+"""How many units of a first linear layer are shown: those with the largest weights."""
 
 FILTERS = 40
 """How many filters of a first convolution are shown."""
 
 MASK_PIXELS, MASK_SIDE = 12_000, 64
-"""What the masks of all layers may take together, and the longest side of one."""
+"""The total size of the masks of all layers, and the longest side of one."""
 
 
 @torch.no_grad()
@@ -34,9 +34,9 @@ def first_layer(network: nn.Module, input_shape: Sequence[int]) -> dict[str, Any
         input_shape: The shape of one input: channels, rows, columns.
 
     Returns:
-        For a linear layer, the share of each pixel in the weights (``reads``) and the largest units as the image sees
-        them (``units``); for a convolution, its filters (``filters``). Several input channels are added up. None if the
-        first layer does not read an image.
+        For a linear layer, the share of each pixel in the weights (``reads``) and the largest units, laid out as images
+        (``units``); for a convolution, its filters (``filters``). Input channels are summed. None if the first layer
+        does not read an image.
 
     Example:
         >>> found = first_layer(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), (1, 4, 4))
@@ -70,7 +70,7 @@ def first_layer(network: nn.Module, input_shape: Sequence[int]) -> dict[str, Any
 
 @torch.no_grad()
 def masks(network: nn.Module) -> list[dict[str, Any]]:
-    """Show where the weights of each layer are that are not zero: outputs down, inputs across, thinned to blocks.
+    """Show where the non-zero weights of each layer are: outputs down, inputs across, reduced to blocks.
 
     Example:
         >>> layer = nn.Linear(200, 10)
@@ -89,19 +89,19 @@ def masks(network: nn.Module) -> list[dict[str, Any]]:
 
 
 def _largest(images: Tensor, count: int) -> Tensor:
-    """The images with the largest norm that are not empty, in their own order."""
+    """The non-empty images with the largest norm, in their original order."""
     norms = images.flatten(1).norm(dim=1)
     chosen = norms.topk(min(count, len(norms))).indices.sort().values
     return images[chosen[norms[chosen] > 0]]
 
 
 def _share_picture(share: Tensor) -> dict[str, Any]:
-    """Shares between 0 and 1 as bytes; what is not zero stays so."""
+    """Shares between 0 and 1 as bytes; non-zero shares stay non-zero."""
     return _picture((255 * share).ceil().to(torch.uint8))
 
 
 def _weight_picture(image: Tensor) -> dict[str, Any]:
-    """Weights as signed bytes, and the weight that one step is."""
+    """Weights as signed bytes, and the weight of one step."""
     scale = image.abs().amax() / 127
     return {"scale": scale.item(), **_picture((image / scale).round().to(torch.int8))}
 

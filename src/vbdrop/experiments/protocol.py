@@ -1,4 +1,4 @@
-"""The protocol of a table: what is run, and with what budget, the same for all rows of a column."""
+"""The protocol of a table: what is run, with one budget for all rows of a column."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from vbdrop.train import Budget, Method
 
 Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
-"""What a table is about: the error alone, the error and the weights or neurons that are left, or a changed setting."""
+"""What a table is about: only the error, the error and the remaining weights or neurons, or a changed setting."""
 
 TRIAL_SEEDS = (0, 1)
 """The seeds of a trial: all settings are tried with the first, the better half of them with the second."""
@@ -24,18 +24,18 @@ class Column:
         title: Its name in the table.
         model: A key of :data:`vbdrop.models.MODELS`.
         data: A key of :data:`vbdrop.data.DATASETS`.
-        budget: For each of the runs that count; their seed is set for each.
+        budget: The budget of a final run; the seed is set for each.
         trials: How many settings of a method are tried on the validation split, the same for every method.
-        trial_epochs: The epochs of a trial; None for half of those of a run that counts.
-        seeds: How many seeds the figure of a replicated row is the mean of: 0, 1, 2, ...; other rows have one.
+        trial_epochs: The epochs of a trial; None for half of those of a final run.
+        seeds: The number of seeds (0, 1, 2, ...) of a replicated row; other rows have one.
         model_args: The arguments of the network.
         normalise: How pixels become inputs.
         select_on: The column on which the hyper-parameters are chosen; None for this one.
-        n_valid: How many training examples are held out for that.
-        split: Which ones, a key of :data:`vbdrop.data.SPLITS`.
-        n_train: How many training examples there are; None for all.
-        shrink_every: Every so many epochs, units that stayed dead are taken out of the network in training, where the
-            method has such; None for never. Training gets cheaper by it.
+        n_valid: How many training examples are held out for this choice.
+        split: How they are chosen, a key of :data:`vbdrop.data.SPLITS`.
+        n_train: The number of training examples; None for all.
+        shrink_every: Epochs between removals of units that stayed dead, for methods that support it, which makes
+            training cheaper; None for never.
     """
 
     key: str
@@ -58,8 +58,8 @@ class Column:
         """Return the budget of a run in this column.
 
         Args:
-            method: What is run.
-            seed: Its seed.
+            method: The method.
+            seed: The seed.
             trial: Whether it is a trial, which has fewer epochs.
 
         Example:
@@ -87,13 +87,13 @@ class Row:
         fixed: Hyper-parameters that are not chosen.
         knobs: Hyper-parameter -> the values that are tried; None for those of the method.
         margin: None: the setting with the lowest validation error is chosen. A number: the smallest network whose
-            validation error is at most so many points above the plain network's, and if there is none, the one with
+            validation error is at most this many points above the plain network's or, if there is none, the one with
             the lowest error.
         ours: Whether it is the paper's own method.
         replicated: Whether it is run with all seeds of a column.
-        pooled: Column -> the row whose runs are those of this row there, too, since the two methods are the same there.
-        base: The key of the row of which it changes a setting; None in the paper's tables.
-        question: What the change is to show; empty in the paper's tables.
+        pooled: Column -> the row that shares its runs with this row there, since the two methods are the same.
+        base: The key of the row whose setting it changes; None in the paper's tables.
+        question: The question that the change answers; empty in the paper's tables.
     """
 
     key: str
@@ -114,14 +114,14 @@ class Protocol:
     """A table.
 
     Attributes:
-        number: Its number in the paper; None for one of our own.
+        number: Its number in the paper; None for our own tables.
         title: What it shows.
         kind: What it is about.
         columns: Its networks.
         rows: Its methods.
         quick: Whether it is the small version, whose figures mean nothing.
         on_validation: Whether its figures are of the validation split, so that the test data play no part in them.
-        remark: In what the paper's runs differ from ours, as a sentence; empty where they do not.
+        remark: How the paper's runs differ from ours, as a sentence; empty if they do not.
     """
 
     number: int | None
@@ -135,7 +135,7 @@ class Protocol:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the table."""
         return "Ablations" if self.number is None else f"Table {self.number}"
 
     @property
@@ -167,11 +167,11 @@ class Protocol:
         return replace(self, columns=columns, rows=tuple(replace(row, replicated=True) for row in self.rows))
 
     def seeds_of(self, row: Row, column: Column) -> int:
-        """Return how many seeds a cell has: those of its column where its row is replicated, else one."""
+        """Return how many seeds a cell has: those of its column if its row is replicated, otherwise one."""
         return column.seeds if row.replicated else 1
 
     def small(self) -> "Protocol":
-        """Return a small version, for a look at whether everything works.
+        """Return a small version, to see whether everything works.
 
         It has every row and column, on 2,000 of the embedded digits, for four epochs (two for convolutions), with two
         trials and one seed.

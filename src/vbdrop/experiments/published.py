@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper prints in a cell.
+    """The figures of the paper in a cell.
 
     Attributes:
         error: The test error in percent.
-        ratio: How many times fewer weights are left: printed in Table 4, and for Table 5 computed from its neurons.
-        sparsity: The zeros of each layer, in percent (Table 4); None where the paper has none.
+        ratio: How many times fewer weights remain: printed in Table 4, and computed from the neurons for Table 5.
+        sparsity: The zeros of each layer, in percent (Table 4); None if the paper has none.
         units: The neurons of each layer (Table 5).
     """
 
@@ -132,7 +132,7 @@ PUBLISHED: Mapping[int, Cells] = MappingProxyType({1: _TABLE_1, 2: _TABLE_2, 3: 
 
 
 def published_in(table: int | None, row: str, column: str) -> Published | None:
-    """Return what the paper prints in a cell; None where it has no such cell, and for a table that is not the paper's.
+    """Return the paper's figures in a cell; None if it has no such cell, and for a table that is not the paper's.
 
     Example:
         >>> published_in(1, "vbd", "340").error

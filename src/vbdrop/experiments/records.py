@@ -25,7 +25,7 @@ LOCK = ".lock"
 NETWORK = "network.safetensors"
 """The small network of a run that compresses: see :mod:`vbdrop.experiments.kept_network`."""
 DETAILS, MEASURED = "details.json", "measured.json"
-"""For the report: what is inside the trained model, and what was measured of the small one."""
+"""For the report: what is inside the trained model, and the measurements of the small one."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Record:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended; its result is there then."""
+        """Whether the run has ended and has a result."""
         return (self.folder / RESULT).is_file()
 
     @property
@@ -75,7 +75,7 @@ class Record:
 
     @property
     def result(self) -> dict[str, Any]:
-        """Read the figures that the run ended with.
+        """Read the final figures of the run.
 
         Raises:
             RecordError: It has not ended, or the file is damaged.
@@ -91,7 +91,7 @@ class Record:
         return value
 
     def open(self, config: Config) -> None:
-        """Create the folder with its settings, or check that they are these.
+        """Create the folder with these settings, or check that it has them.
 
         Raises:
             RecordError: The folder has other settings, or cannot be written to.
@@ -107,10 +107,10 @@ class Record:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Hold the run, so that no other process works on it; gives False, at once, if another one does.
+        """Lock the run, so that no other process works on it; yields False, at once, if another one does.
 
-        The system lets go of the lock when the process ends, however it ends. The file of the lock stays: were it
-        removed, a process that has opened it could lock what is no longer there, beside one that locks a new file.
+        The system releases the lock when the process ends, however it ends. The lock file stays: if it were removed, a
+        process that had opened it could lock the deleted file while another locks a new one.
         """
         lock = FileLock(self.folder / LOCK, timeout=0)
         try:
@@ -125,7 +125,7 @@ class Record:
 
 
 def record_of(config: Config, records: Path) -> Record:
-    """Return the record of a run in a folder of records, whether it is there yet or not.
+    """Return the record of a run in a folder of records, whether or not it exists yet.
 
     Example:
         >>> from vbdrop.experiments.config import resolve

@@ -1,8 +1,8 @@
-"""All missing runs of several tables, in the order in which they tell the most.
+"""All missing runs of several tables, most informative first.
 
-1. What gives a cell of the paper its first figure: the trials that are left, then the run with what they chose. The
-   cell that costs the least comes first.
-2. The further seeds of those cells, cheap before dear.
+1. Runs that give a cell of the paper its first figure: the remaining trials, then the run with the chosen setting. The
+   cheapest cell comes first.
+2. Further seeds of those cells, cheapest first.
 3. The same for rows that the paper does not have.
 4. Ablations.
 """
@@ -22,8 +22,8 @@ class QueuedRun:
 
     Attributes:
         config: Its settings.
-        table: What it is for.
-        rank: The smaller, the sooner.
+        table: The table that needs it.
+        rank: Smaller ranks come first.
     """
 
     config: Config
@@ -32,11 +32,11 @@ class QueuedRun:
 
 
 def queued(books: Sequence[Book], seconds: Callable[[Config], float]) -> list[QueuedRun]:
-    """Return the runs that can be made now and have not ended, in the order in which to make them, each once.
+    """Return the unfinished runs that can be made now, in order, each once.
 
     Args:
         books: The tables.
-        seconds: What a run costs.
+        seconds: Returns the cost of a run.
 
     Example:
         >>> from pathlib import Path

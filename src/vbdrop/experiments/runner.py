@@ -1,4 +1,4 @@
-"""Make many runs with several processes: skip what has ended, survive what fails, stop and go on at will."""
+"""Makes many runs with several processes: skips finished runs, survives failures, and can be stopped and resumed."""
 
 import json
 import math
@@ -17,24 +17,24 @@ from typing import IO, Any, Protocol
 from vbdrop.experiments.config import Config
 
 POLL_SECONDS = 1.0
-"""How often a run is tried again that another runner is working on."""
+"""Seconds between attempts at a run that another runner is working on."""
 
 
 class Watcher(Protocol):
-    """Is told what happens."""
+    """Receives the events of a runner."""
 
     def started(self, config: Config) -> None:
-        """A run was started, or goes on."""
+        """A run was started or resumed."""
 
     def progressed(self, config: Config, done: int, steps: int, said: str) -> None:
         """A run did some steps."""
 
     def ended(self, config: Config, error: str | None) -> None:
-        """A run ended, or failed, or was left to another runner (then with the empty string)."""
+        """A run ended, failed, or was left to another runner (with an empty string)."""
 
 
 class Unwatched:
-    """Lets everything pass."""
+    """Ignores all events."""
 
     def started(self, config: Config) -> None:
         """Do nothing."""
@@ -48,12 +48,12 @@ class Unwatched:
 
 @dataclass
 class RunsSummary:
-    """What a runner did.
+    """The outcome of a runner.
 
     Attributes:
         finished: The runs that it made.
         failed: The runs that failed, each with the error.
-        traces: Their tracebacks, by the run's name.
+        traces: Their tracebacks, by name of the run.
     """
 
     finished: list[Config] = field(default_factory=list)
@@ -62,7 +62,7 @@ class RunsSummary:
 
 
 class _Worker:
-    """A worker's process; a thread brings its answers to the runner's queue."""
+    """A worker process; a thread puts its answers into the runner's queue."""
 
     def __init__(self, events: "queue.Queue[tuple[_Worker, dict[str, Any]]]") -> None:
         self.config: Config | None = None
@@ -116,14 +116,14 @@ class Runner:
     """Makes runs with several processes of one thread each.
 
     A run is locked while a process works on it, so several runners can share a folder of records. A runner may be
-    stopped at any moment, with Ctrl-C or ``kill -9``: the next one goes on from the last checkpoints.
+    stopped at any time, with Ctrl-C or ``kill -9``: the next one resumes from the last checkpoints.
 
     Args:
         records: The folder of records.
-        workers: How many processes.
-        data_dir: Where the data are.
+        workers: The number of processes.
+        data_dir: The folder of the data.
         keep_weights: Keep the trained models.
-        watcher: Is told what happens.
+        watcher: Receives the events.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class Runner:
         self._events: queue.Queue[tuple[_Worker, dict[str, Any]]] = queue.Queue()
 
     def make(self, missing: Callable[[], Sequence[Config]], seconds: float = math.inf) -> RunsSummary:
-        """Make all runs, until none is missing but those that failed, or the time is over.
+        """Make all runs, until only failed ones are missing or the time is up.
 
         Args:
-            missing: Gives the runs that can be made now and have not ended, in the order in which to make them; it is
-                asked again whenever one ends, since what is run next may depend on it.
-            seconds: How long; what is still running then is stopped, and goes on from its checkpoint the next time.
+            missing: Returns the unfinished runs that can be made now, in order; it is called again whenever a run ends,
+                since the next one may depend on it.
+            seconds: The time limit; runs that are still going are stopped, and resume from their checkpoints next time.
         """
         summary = RunsSummary()
         end = time.monotonic() + seconds

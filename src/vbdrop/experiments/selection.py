@@ -1,7 +1,7 @@
-"""Hyper-parameters are chosen on the validation split, within the same number of trials for every method.
+"""Chooses hyper-parameters on the validation split, with the same number of trials for every method.
 
 A trial is a run on the training data without the split (55,000 of MNIST's 60,000), evaluated on the split (5,000) after
-its last epoch. The test data are not looked at. One rule holds for all methods:
+its last epoch. The test data are not used. One rule applies to all methods:
 
 1. every setting is tried with one seed;
 2. the better half of them, and at least two, are tried with a second seed (successive halving);
@@ -11,12 +11,11 @@ What is better:
 
 - for a table of errors: the lower validation error;
 - for a table of compression: the **smaller** network among those whose validation error is at most ``margin`` points
-  above that of the plain network trained alike; where no setting is that good, the lower error. Small is counted in
-  non-zero weights for weights, and in the weights between live units for neurons.
+  above that of the plain network trained in the same way; if no setting is that good, the lower error. Size is the
+  number of non-zero weights for weights, and of weights between live units for neurons.
 
-Settings that are no further apart than `TIE` allows are equally good, and the simplest of them wins: the one that
-changes the fewest of the method's defaults, and then the one that comes first in its grid. A setting whose loss became
-infinite is never chosen.
+Settings no further apart than `TIE` are equally good, and the simplest of them wins: the one that changes the fewest of
+the method's defaults, then the one that comes first in its grid. A setting whose loss became infinite is never chosen.
 """
 
 import itertools
@@ -31,20 +30,20 @@ from vbdrop.methods import method_named
 from vbdrop.train import Method
 
 SIZES: Mapping[Kind, str] = {"weights": "nonzero", "neurons": "compact_weights"}
-"""Kind of table -> the figure that says how small a network is."""
+"""Kind of table -> the figure that measures the size of a network."""
 
 TIE = 0.25
-"""Two errors are equal if they differ by less than this share of the standard error that comes from counting: of 5,000
-digits and an error of 2 % with two seeds, 0.035 points or less than two digits."""
+"""Two errors are equal if they differ by less than this share of the standard error from counting: for 5,000 digits, an
+error of 2 % and two seeds, 0.035 points or less than two digits."""
 
 TIE_SIZE = 1.02
-"""Two networks are of one size if one has at most so many times the weights of the other."""
+"""Two networks have the same size if one has at most this many times the weights of the other."""
 
 
 def settings(row: Row, trials: int) -> list[Method]:
-    """Return the settings of a row's method that are tried, at most ``trials`` of them.
+    """Return the settings to try for a row's method, at most ``trials`` of them.
 
-    They are the grid of the row's knobs; of a larger grid, settings at even steps through it, its ends included.
+    They are the grid of the row's knobs; from a larger grid, settings at even steps through it, including its ends.
 
     Example:
         >>> row = Row("bernoulli", "Dropout", "bernoulli-dropout", knobs={"rate": (0.2, 0.3, 0.5)})
@@ -61,7 +60,7 @@ def settings(row: Row, trials: int) -> list[Method]:
 
 
 def simplicity(method: Method) -> int:
-    """Return how many of a method's hyper-parameters differ from its defaults: the fewer, the simpler it is.
+    """Return how many of a method's hyper-parameters differ from its defaults: fewer is simpler.
 
     Example:
         >>> simplicity(make_method("bernoulli-dropout", {"rate": 0.3}))
@@ -98,11 +97,11 @@ def ranked(
     """Return the indices of the settings that did not diverge, the best one first.
 
     Args:
-        results: What the settings gave, means over their seeds: see :func:`mean_result`.
+        results: The results of the settings, as means over their seeds: see :func:`mean_result`.
         kind: What the table is about.
         margin: How many points above ``reference`` the error may be; None to go by the error alone.
         reference: The validation error of the plain network.
-        simplest: How simple each setting is, the smaller the simpler; by default they are all alike.
+        simplest: How simple each setting is, smaller is simpler; by default all are equal.
 
     Example:
         >>> trials = [
@@ -144,7 +143,7 @@ def _equally_right(results: Sequence[Mapping[str, Any]], indices: list[int]) -> 
 
 
 def survivors(count: int) -> int:
-    """Return how many of so many settings are tried with a second seed.
+    """Return how many of this many settings are tried with a second seed.
 
     Example:
         >>> [survivors(count) for count in (8, 6, 4, 3)]

@@ -1,7 +1,7 @@
-"""Whether a run that was made again lies where the recorded seeds of its setting lie.
+"""Whether a repeated run lies within the spread of the recorded seeds of its setting.
 
-With another version of the code, or on another kind of processor, sums are rounded otherwise, and a long run ends with
-other figures, as one with another seed does. So they have to be within the spread of the recorded seeds.
+With another version of the code, or on another kind of processor, sums are rounded differently, and a long run ends
+with different figures, as with another seed. They must then lie within the spread of the recorded seeds.
 """
 
 import math
@@ -18,19 +18,19 @@ WIDTH = 3.0
 """How many standard deviations from the mean of the recorded seeds a run may be."""
 
 RELATIVE = 0.05
-"""The least standard deviation of a ratio, as a share of it: few seeds may be alike by chance."""
+"""The least standard deviation of a ratio, relative to it: a few seeds may agree by chance."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure of a run that was made again, beside that of the recorded seeds.
+    """A figure of a repeated run, beside that of the recorded seeds.
 
     Attributes:
         figure: Its name.
-        again: Its value now.
-        low: The lowest value that the recorded seeds make likely.
+        again: Its value in the repeated run.
+        low: The lowest plausible value, given the recorded seeds.
         high: The highest.
-        seeds: How many seeds are recorded.
+        seeds: The number of recorded seeds.
     """
 
     figure: str
@@ -41,7 +41,7 @@ class Spread:
 
     @property
     def within(self) -> bool:
-        """Whether the value is a likely one."""
+        """Whether the value is plausible."""
         return self.low <= self.again <= self.high
 
     def __str__(self) -> str:
@@ -53,11 +53,11 @@ class Spread:
 def spreads(recorded: Record, again: Record) -> tuple[Spread, ...]:
     """Compare the error of a run, and how many times fewer weights it has, with the recorded seeds of its setting.
 
-    The standard deviation is that of the seeds, and at least that of counting errors among so many examples.
+    The standard deviation is that of the seeds, but at least that of counting errors among this many examples.
 
     Args:
-        recorded: The record that is checked; its folder has those of the other seeds beside it.
-        again: The same run, made again.
+        recorded: The record to check; those of the other seeds are beside its folder.
+        again: The repeated run.
 
     Raises:
         RecordError: A file is missing or damaged.

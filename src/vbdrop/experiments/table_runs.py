@@ -1,4 +1,4 @@
-"""The runs of a table: for each of its cells the trials, and then, with what they chose, the runs that count."""
+"""The runs of a table: for each cell the trials and then, with the chosen setting, the final runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from vbdrop.experiments.selection import mean_result, ranked, settings, simplici
 from vbdrop.train import Method, RecordError
 
 ARITHMETIC = "plain"
-"""That of all runs of a table: it stays when the kernels change, so that a record can be made again."""
+"""The arithmetic of all runs of a table: it does not change with the kernels, so that a record can be reproduced."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Trial:
     """A setting of a method on the validation split, as far as it has been run.
 
     Attributes:
-        runs: A run for each seed with which it is tried.
-        results: What they gave; None for one that has not ended.
+        runs: One run per seed.
+        results: Their results; None for a run that has not ended.
     """
 
     runs: tuple[Config, ...]
@@ -41,7 +41,7 @@ class Trial:
 
     @property
     def mean(self) -> Mapping[str, Any]:
-        """The means over the seeds that have ended."""
+        """The means over the finished seeds."""
         return mean_result([result for result in self.results if result is not None])
 
 
@@ -52,15 +52,14 @@ class Cell:
     Attributes:
         row: The method.
         column: The network.
-        trials: The settings on the validation split; none where there is nothing to choose.
+        trials: The settings on the validation split; none if there is nothing to choose.
         reference: The plain network there, if the choice depends on it.
-        order: The settings that were tried with all seeds, the best one first; empty if that is not decided yet, or if
-            every trial diverged.
-        finals: The runs that count, one for each seed: on all of the training data, unless the table is about
-            validation; with what was chosen or, as long as nothing is, with the method's defaults; empty if every trial
+        order: The settings that were tried with all seeds, best first; empty if not decided yet, or if every trial
             diverged.
-        results: What those of them that have ended gave.
-        trials_left: How many of the runs have not ended on which the choice depends.
+        finals: The final runs, one per seed: on all training data, unless the table is about validation; with the
+            chosen setting or, until there is one, with the method's defaults; empty if every trial diverged.
+        results: The results of those that have ended.
+        trials_left: How many of the runs that the choice depends on have not ended.
     """
 
     row: Row
@@ -74,12 +73,12 @@ class Cell:
 
     @property
     def decided(self) -> bool:
-        """Whether all runs have ended on which the choice depends."""
+        """Whether all runs that the choice depends on have ended."""
         return self.trials_left == 0
 
     @property
     def chosen(self) -> Trial | None:
-        """The setting that was chosen; None if nothing is, or there is nothing to choose."""
+        """The chosen setting; None if none is chosen yet, or there is nothing to choose."""
         return self.trials[self.order[0]] if self.order else None
 
     @property
@@ -89,7 +88,7 @@ class Cell:
 
     @property
     def trial_runs(self) -> tuple[Config, ...]:
-        """All runs on the validation split on which the choice depends, as far as they are known."""
+        """All runs on the validation split that the choice depends on, as far as they are known."""
         trials = (*self.trials, *(() if self.reference is None else (self.reference,)))
         return tuple(config for trial in trials for config in trial.runs)
 
@@ -100,8 +99,8 @@ class Book:
     Args:
         protocol: The table.
         records: The folder of records.
-        checksums: Data set -> its checksum; by default that of the records that are there.
-        splits: Data set -> what is held out of it, where that is not what the table asks for: see :func:`splits`.
+        checksums: Data set -> its checksum; by default that of the existing records.
+        splits: Data set -> what is held out, if that is not what the table asks for: see :func:`splits`.
 
     Example:
         >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -125,7 +124,7 @@ class Book:
         self._checksums = checksums if checksums is not None else _recorded_checksums(records)
 
     def cell(self, row_key: str, column_key: str) -> Cell:
-        """Return a cell as its records have it now.
+        """Return a cell from the current records.
 
         Raises:
             RecordError: A record is damaged.
@@ -146,7 +145,7 @@ class Book:
     def _selected(
         self, row: Row, column: Column, methods: Sequence[Method]
     ) -> tuple[list[Trial], Trial | None, list[int], int]:
-        """The trials of a row, the plain network's, their order if it is decided, and how many runs are left till then.
+        """The trials of a row, the plain network's, their order if decided, and how many runs remain until then.
 
         See :mod:`vbdrop.experiments.selection` for the rule.
         """
@@ -194,7 +193,7 @@ class Book:
         return [self.cell(row, column) for row in row_keys for column in column_keys]
 
     def missing(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
-        """Return the runs that can be made now and have not ended: trials first, each once."""
+        """Return the unfinished runs that can be made now: trials first, each once."""
         cells = self.cells(rows, columns)
         trials = [config for cell in cells for config in cell.trial_runs]
         finals = [config for cell in cells if cell.decided for config in cell.finals]
@@ -205,11 +204,11 @@ class Book:
         return [config for config in unique.values() if not record_of(config, self.records).finished]
 
     def without_trials(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
-        """Return the runs on all training data that have not ended, with the defaults where nothing is chosen yet."""
+        """Return the unfinished runs on all training data, with the defaults if nothing is chosen yet."""
         return self._unfinished(config for cell in self.cells(rows, columns) for config in cell.finals)
 
     def expected(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
-        """Return all runs that are still to be made; where nothing is chosen yet, with the method's defaults."""
+        """Return all runs that are still to be made; with the method's defaults if nothing is chosen yet."""
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
             if not cell.decided:
@@ -218,7 +217,7 @@ class Book:
         return list(runs.values())
 
     def _second_seeds(self, cell: Cell) -> list[Config]:
-        """What follows the first seeds of all settings: half of them again, any half as long as it is not known."""
+        """The second seeds of half of the settings: any half, as long as the better one is not known."""
         if any(len(trial.runs) > 1 for trial in cell.trials):
             return []
         half = cell.trials[: survivors(len(cell.trials))]
@@ -229,12 +228,12 @@ class Book:
         ]
 
     def older_runs(self, cell: Cell) -> list[Record]:
-        """Return recorded runs of a cell's method and network that are not what the table asks for today.
+        """Return recorded runs of a cell's method and network that are not what the table currently asks for.
 
-        They have another arithmetic, budget or setting, and fill no cell; they are shown where nothing else is. Of
-        several kinds it is that with the most seeds, then that which differs the least from the method's defaults;
-        their figures have no part in it. There are none for a row that is about a low error: what sets it apart was
-        not chosen.
+        They have another arithmetic, budget or setting, and fill no cell; they are shown if there is nothing else. Of
+        several kinds, the one with the most seeds is taken, then the one that differs least from the method's defaults;
+        their figures play no part. There are none for a row about low error, since the setting that distinguishes it
+        was not chosen.
         """
         if cell.row.margin == 0 or self.protocol.quick:
             return []
@@ -272,10 +271,10 @@ class Book:
         return self._all
 
     def result(self, config: Config) -> Mapping[str, Any] | None:
-        """Return what a run gave; None if it has not ended.
+        """Return the result of a run; None if it has not ended.
 
         Raises:
-            RecordError: Its record is damaged, or of another run.
+            RecordError: Its record is damaged, or belongs to another run.
         """
         record = record_of(config, self.records)
         if not record.finished:
@@ -310,7 +309,7 @@ def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str
     """Return the checksum of each data set of a table.
 
     Raises:
-        DataError: One of them is not there, or damaged.
+        DataError: A data set is missing or damaged.
 
     Example:
         >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -322,10 +321,10 @@ def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str
 
 
 def splits(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
-    """Return what can be held out of each data set: blocks in the place of groups where the index of groups is missing.
+    """Return what can be held out of each data set: blocks in place of groups if the index of groups is missing.
 
     Raises:
-        DataError: A data set is not there, or damaged.
+        DataError: A data set is missing or damaged.
 
     Example:
         >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -341,7 +340,7 @@ def splits(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
 
 
 def _recorded_checksums(records: Path) -> dict[str, str]:
-    """Data set -> the checksum that most records have; so a table can be printed where the data are not."""
+    """Data set -> the checksum of most records, so that a table can be printed without the data."""
     seen: dict[str, Counter[str]] = {}
     for record in all_records(records):
         config = _readable(record)
@@ -351,7 +350,7 @@ def _recorded_checksums(records: Path) -> dict[str, str]:
 
 
 def _as_json(value: object) -> object:
-    """A setting as the record of a run has it: JSON has lists where a method has tuples."""
+    """A setting as stored in a record: JSON has lists where a method has tuples."""
     return list(value) if isinstance(value, tuple) else value
 
 

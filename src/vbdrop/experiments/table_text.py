@@ -1,4 +1,4 @@
-"""A table as people read it: rows of text, with the protocol above and what is missing below."""
+"""A table as text, with the protocol above and the missing runs below."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ NONE = "–"
 PAPER = "paper"
 TO_BASE = "to base"
 BESIDE = (PAPER, TO_BASE)
-"""Columns that say something about the one before them."""
+"""Columns that belong to the one before them."""
 DEFAULT = "*"
 OLDER = "†"
 
 
 def layout(table: Table) -> list[Sheet]:
-    """Lay a table out: errors side by side, or a sheet a network, beside the paper's figures or those of a base.
+    """Lay out a table: errors side by side, or one sheet per network, beside the paper's figures or those of a base.
 
     Example:
         >>> from pathlib import Path
@@ -41,7 +41,7 @@ def layout(table: Table) -> list[Sheet]:
 
 
 def chosen(table: Table) -> Sheet | None:
-    """Lay out what was chosen on validation; None if nothing was yet."""
+    """Lay out the settings chosen on validation data; None if there are none yet."""
     rows, ours = [], []
     for cell in table.cells:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
@@ -62,7 +62,7 @@ def chosen(table: Table) -> Sheet | None:
 
 
 def _on_validation(result: Mapping[str, Any] | None, table: Table) -> str:
-    """The mean error, and the size where the choice depends on it."""
+    """The mean error, and the size if the choice depends on it."""
     if result is None:
         return NONE
     size = SIZES.get(table.protocol.kind)
@@ -70,14 +70,14 @@ def _on_validation(result: Mapping[str, Any] | None, table: Table) -> str:
 
 
 def _apart(other: Mapping[str, Any], chosen: Mapping[str, Any], table: Table) -> str:
-    """How far a setting is from the one that was chosen."""
+    """How far a setting is from the chosen one."""
     size = SIZES.get(table.protocol.kind)
     more = f", {100 * (other[size] / chosen[size] - 1):+.0f} % weights" if size and chosen[size] else ""
     return f"{other['error'] - chosen['error']:+.2f} points{more}"
 
 
 def described(hyper: Mapping[str, Any]) -> str:
-    """Write settings as people read them.
+    """Write settings in readable form.
 
     Example:
         >>> described({"kl_weight": 2.0, "prior": "hierarchical"})
@@ -156,12 +156,12 @@ def _purpose(column: Column, protocol: Protocol) -> str:
 
 
 def questions(table: Table) -> list[tuple[str, str]]:
-    """Return the titles of the rows that ask something, and what they ask."""
+    """Return the titles of the rows that have a question, and their questions."""
     return [(row.title, row.question) for (cell, *_) in _rows(table) if (row := cell.row).question]
 
 
 def missing(table: Table, options: str = "") -> list[str]:
-    """Return the commands that run what is missing, each with what that is; one, if nothing has been run.
+    """Return the commands that make the missing runs, each with a description; only one if nothing has been run.
 
     Args:
         table: The table.
@@ -273,7 +273,7 @@ def _compression(table: Table, column: Column) -> Sheet:
 
 
 def _changes(table: Table, column: Column) -> Sheet:
-    """What was changed against the base, what came out, and how far from the base that is."""
+    """What was changed from the base, the result, and its difference from the base."""
     header = ("Change", "error %", TO_BASE, "fewer weights", TO_BASE, "error at one size", "n", "settings")
     cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
     rows = []
@@ -287,7 +287,7 @@ def _changes(table: Table, column: Column) -> Sheet:
 
 
 def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
-    """The differences of the error, of the ratio, and of the error where both are cut to one size."""
+    """The differences in the error, in the ratio, and in the error when both are cut to one size."""
     if cell.ours is None or base is None or base.ours is None:
         return NONE, NONE, NONE
     same = at_one_size(cell.curves, base.curves)

@@ -1,4 +1,4 @@
-"""The paper's tables with our figures beside the published ones, from the records alone."""
+"""The paper's tables with our figures beside the published ones, computed only from the records."""
 
 import math
 import statistics
@@ -21,7 +21,7 @@ class Stat:
 
     Attributes:
         mean: The mean.
-        sd: The standard deviation of the sample (ddof = 1); None for a single run, or where the mean is infinite.
+        sd: The standard deviation of the sample (ddof = 1); None for a single run, or if the mean is infinite.
         n: The number of runs.
     """
 
@@ -48,16 +48,16 @@ def stat(values: Sequence[float]) -> Stat:
 
 @dataclass(frozen=True)
 class Figures:
-    """What our runs of a cell gave, over those that have ended.
+    """Our figures in a cell, over the runs that have ended.
 
     Attributes:
         error: The test error in percent, after the last epoch.
         nll: The test log likelihood.
         ece: The calibration error.
-        ratio: How many times fewer weights are left.
+        ratio: How many times fewer weights remain.
         sparsity: The zeros of each layer in percent, on average.
-        units: The units that are left, on average; None where the network is no chain.
-        compact_ratio: How many times fewer weights there are between the units that are left.
+        units: The remaining units, on average; None if the network is not a chain.
+        compact_ratio: How many times fewer weights there are between the remaining units.
     """
 
     error: Stat
@@ -79,19 +79,19 @@ class TableCell:
         ours: Our figures; None if no run has ended.
         paper: The paper's; None if it has no such cell.
         diverged: How many of the runs diverged; all trials count as one.
-        older: Whether our figures are of runs that are not what the table asks for today: made with another arithmetic,
-            budget or setting. They are shown as long as no run of the table's own has ended.
-        choice: The hyper-parameters that were chosen on validation; None if nothing was yet, and ``ours`` is then with
-            the method's defaults.
-        validation: What the chosen setting gave there, the means over its seeds.
-        runner_up: The hyper-parameters that would have been chosen without those.
-        runner_up_validation: What they gave there.
+        older: Whether our figures are from runs that are not what the table currently asks for: made with another
+            arithmetic, budget or setting. They are shown until a run of the table's own has ended.
+        choice: The hyper-parameters chosen on validation data; None if none are yet: ``ours`` then has the method's
+            defaults.
+        validation: The chosen setting's result there, the means over its seeds.
+        runner_up: The hyper-parameters that would have been chosen otherwise.
+        runner_up_validation: Their result there.
         trials: How many settings were tried.
         runs: The names of the runs behind ``ours``.
-        command: Runs what is missing; None if nothing is.
-        trials_left: How many runs are to be made before something is chosen.
-        runs_left: How many of those that count are to be made; all of them, as long as nothing is chosen.
-        curves: What those runs give at other thresholds, a run each; empty ones where the records do not hold it.
+        command: The command that makes the missing runs; None if there are none.
+        trials_left: How many runs have to be made before a setting is chosen.
+        runs_left: How many final runs have to be made; all of them, until a setting is chosen.
+        curves: The results of those runs at other thresholds, one curve per run; empty if the records lack them.
     """
 
     row: Row
@@ -113,7 +113,7 @@ class TableCell:
 
     @property
     def is_by_default(self) -> bool:
-        """Whether our figures have the default settings of a method that has something to choose."""
+        """Whether our figures have default settings although the method has something to choose."""
         knobs = method_named(self.row.method).knobs if self.row.knobs is None else self.row.knobs
         to_choose = any(name not in self.row.fixed for name in knobs)
         return self.ours is not None and not self.older and self.choice is None and to_choose
@@ -138,7 +138,7 @@ class Table:
         return next(cell for cell in self.cells if (cell.row.key, cell.column.key) == (row, column))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the table as JSON holds it."""
+        """Return the table for JSON."""
         return {
             "table": self.protocol.number,
             "title": self.protocol.title,
@@ -225,7 +225,7 @@ def _stat(results: Sequence[Mapping[str, Any]], name: str) -> Stat:
 
 
 def _knobs(cell: Cell, trial: Trial | None) -> dict[str, Any] | None:
-    """The hyper-parameters in which the trials differ, as one of them has them."""
+    """The values of one trial for the hyper-parameters in which the trials differ."""
     if trial is None:
         return None
     varied = [name for name in trial.hyper if len({repr(other.hyper.get(name)) for other in cell.trials}) > 1]

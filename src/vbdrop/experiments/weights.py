@@ -13,7 +13,7 @@ from vbdrop.train import RecordError
 
 
 def save_weights(model: nn.Module, folder: Path) -> None:
-    """Save the ``state_dict`` of a trained model, noise and masks included.
+    """Save the ``state_dict`` of a trained model, including noise and masks.
 
     Example:
         >>> import tempfile
@@ -27,7 +27,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
 
 
 def trained_model(record: Record) -> nn.Module:
-    """Return the model of a run as it was trained, in eval mode; the method's ``finish`` makes the plain network of it.
+    """Return the model of a run as trained, in eval mode; the method's ``finish`` makes the plain network from it.
 
     Raises:
         RecordError: The run has not ended, was made without keeping its weights, or its files are damaged.

@@ -1,7 +1,7 @@
-"""The process that makes runs for a runner: it reads a task a line, and answers with lines of JSON.
+"""The process that makes runs for a runner: it reads one task per line, and answers with lines of JSON.
 
 ``python -m vbdrop.experiments.worker`` is started by :class:`vbdrop.experiments.runner.Runner`, with one thread. It
-ends when its standard input does, also in the middle of a run: when the runner is gone, nobody waits for it.
+ends when its standard input does, even in the middle of a run: once the runner is gone, nothing waits for it.
 """
 
 import json
@@ -23,18 +23,18 @@ from vbdrop.train import Epoch, RecordError, Report
 from vbdrop.train.epoch_words import figures
 
 SECONDS = 0.5
-"""The least time between two lines about the progress of a run."""
+"""The least time between two progress lines of a run."""
 
 EXPECTED = (DataError, RecordError, ValueError, OSError)
-"""Errors that say what is wrong; of any other, the kind is said too."""
+"""Errors whose message is enough; for any other, the kind is reported, too."""
 
 
 def serve(tasks: TextIO, answers: TextIO) -> None:
-    """Make the run of each task, until there is none.
+    """Make the run of each task, until there are no more.
 
     Args:
         tasks: Lines with ``config``, ``records``, ``data_dir`` and ``keep_weights``.
-        answers: Gets lines with ``kind``: ``progress``, ``finished``, ``busy`` or ``failed``.
+        answers: Receives lines with ``kind``: ``progress``, ``finished``, ``busy`` or ``failed``.
     """
     torch.set_num_threads(1)
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()

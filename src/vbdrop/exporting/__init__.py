@@ -1,4 +1,4 @@
-"""A model as a file for another runtime (ONNX, torch.export, C), checked against the model, and measured."""
+"""Exports a model for another runtime (ONNX, torch.export, C), checks the file against the model, and measures it."""
 
 from vbdrop.exporting.errors import ExportError
 from vbdrop.exporting.exporting import Exported, export

@@ -1,4 +1,4 @@
-"""Whether what was written answers like the model: the same inputs, one sample and a batch."""
+"""Checks that an exported file gives the same outputs as the model, for one sample and for a batch."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ BATCH = 3
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 8e-2}
 """The largest difference allowed, as a share of the largest output; for other narrow types `NARROW_TOLERANCE`.
 
-A model in bfloat16, with its 8 bits of precision, differs by a few percent from the same one in C, which has 24.
+A model in bfloat16, with 8 bits of precision, differs by a few percent from the same model in C, which has 24.
 """
 
 NARROW_TOLERANCE = 2e-2
 
 
 def resized(inputs: Inputs, batch: int) -> Inputs:
-    """The inputs with another number of samples: those given, as often as needed.
+    """The inputs with another number of samples, repeated as often as needed.
 
     Example:
         >>> resized((torch.tensor([[1.0], [2.0]]),), 3)[0].flatten().tolist()
@@ -51,19 +51,19 @@ def check_inputs(inputs: Inputs) -> list[Inputs]:
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """The tensors that a model returns, in order, whatever structure holds them."""
+    """The tensors that a model returns, in order, from any nested structure."""
     with torch.no_grad():
         return [leaf for leaf in pytree.tree_leaves(model(*inputs)) if isinstance(leaf, Tensor)]
 
 
 def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
-    """Compare what `run` gives with the model itself.
+    """Compare the outputs of `run` with those of the model.
 
     Returns:
         The largest absolute difference.
 
     Raises:
-        ExportError: They differ by more than the tolerance, or one of them cannot be run, or not for every batch.
+        ExportError: They differ by more than the tolerance, or one of them cannot be run, or not for every batch size.
     """
     largest = 0.0
     for batch in check_inputs(inputs):
@@ -82,7 +82,7 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
 
 
 def _extent(value: Tensor) -> tuple[int, int]:
-    """Samples and values; C knows no shapes beyond these."""
+    """Flatten to samples and values, since C has no other shapes."""
     return (len(value) if value.dim() else 0), value.numel()
 
 
@@ -96,7 +96,7 @@ def _difference(expected: Tensor, actual: Tensor, path: Path) -> float:
     difference = float(torch.where(a == b, 0.0, (a - b).abs()).max())  # equal infinities are equal
     if not difference <= allowed:
         raise ExportError(
-            f"{path.name} does not agree with the model: the largest difference is {difference:.3g}, {allowed:.3g} are "
-            f"allowed for outputs as large as {float(a.abs().max()):.3g}. Nothing was written."
+            f"{path.name} does not agree with the model: the largest difference is {difference:.3g}, at most "
+            f"{allowed:.3g} is allowed for outputs as large as {float(a.abs().max()):.3g}. Nothing was written."
         )
     return difference

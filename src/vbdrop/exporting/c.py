@@ -19,10 +19,10 @@ from vbdrop.kernels import find_compiler
 def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
     """Write `model`, in eval mode, as C to `path` and a header beside it.
 
-    The functions are named after the file: `net.c` has `net_predict` and `net_predict_batch`. The header is the one of
-    `header_of`, and all text is ASCII, whatever the name of the file is. Weights are `static const`; those of a layer
-    with many zeros are stored with their positions. Batch-norm is folded into the product before it. Scratch memory is
-    one static array, so a network is not to be called from two threads at once.
+    The functions are named after the file: `net.c` has `net_predict` and `net_predict_batch`. `header_of` names the
+    header, and all text is ASCII, whatever the name of the file. Weights are `static const`; those of a layer with many
+    zeros are stored with their positions. Batch norm is folded into the product before it. Scratch memory is one static
+    array, so a network must not be called from two threads at once.
 
     Raises:
         ExportError: The model has an operation that cannot be written; the message names it.
@@ -40,7 +40,7 @@ def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
 
 
 def run_c(path: Path) -> Runtime | None:
-    """The compiled source, as a function; None without a compiler."""
+    """The compiled source as a function; None without a compiler."""
     if find_compiler() is None:
         return None
     network = compile_network(path, STRICT)

@@ -13,9 +13,9 @@ NOT_FINITE = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}
 
 
 def literal(value: float) -> str:
-    """`value` as a C constant of type float, with as few digits as give the same float again.
+    """`value` as a C constant of type float, with the fewest digits that round-trip.
 
-    What is too large for a float is infinite, as it is for torch.
+    A value too large for a float is infinite, as in torch.
 
     Example:
         >>> literal(0.1), literal(1.0), literal(-1e-30), literal(-math.inf)
@@ -30,7 +30,7 @@ def _clamp(low: float | None, high: float | None) -> str:
     if any(bound is not None and np.isnan(np.float32(bound)) for bound in (low, high)):
         return "v + NAN"
     if low is not None and high is not None:
-        low = min(low, high)  # where they cross, everything is the upper one
+        low = min(low, high)  # if they cross, everything is the upper one
     expression = "v"
     if high is not None:
         expression = f"(v > {literal(high)} ? {literal(high)} : v)"

@@ -29,7 +29,7 @@ def read_arithmetic(sign: Sign, is_reversed: bool = False) -> Callable[[Builder,
         if isinstance(first, Variable):
             return _with_constant(builder, call, first, _scale_and_shift(call, second, sign))
         if sign == "/":
-            raise call.unsupported("a constant divided by what depends on the input")
+            raise call.unsupported("a constant divided by a value that depends on the input")
         scale, shift = _scale_and_shift(call, first, "+" if sign == "-" else sign)
         return _with_constant(builder, call, second, (-scale if sign == "-" else scale, shift))
 
@@ -89,9 +89,9 @@ def _aligned(shape: Shape, rank: int) -> Shape:
 
 
 def _shared_by(shape: Shape, full: Shape) -> int | None:
-    """How many neighbours in a tensor of shape `full` share a value that is broadcast from `shape`.
+    """How many neighbours in a tensor of shape `full` share a value broadcast from `shape`.
 
-    None if the axes along which `shape` varies are not next to each other.
+    None if the axes along which `shape` varies are not adjacent.
     """
     varying = [axis for axis, size in enumerate(shape) if size != 1]
     if not varying:

@@ -1,4 +1,4 @@
-"""What a reader of the graph builds a program with: variables, calls with bound arguments, and a growing program."""
+"""The parts from which a program is built: variables, calls with bound arguments, and a growing program."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from vbdrop.exporting.errors import ExportError
 
 @dataclass(frozen=True)
 class Variable:
-    """What depends on the input: a buffer, seen with the shape of one sample (the batch is not in it)."""
+    """A value that depends on the input: a buffer with the shape of one sample, without the batch axis."""
 
     buffer: Buffer
     shape: tuple[int, ...]
@@ -21,7 +21,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation of the graph: its name, its arguments by name, and the shape of what it gives for one sample."""
+    """One operation of the graph: its name, its arguments by name, and the shape of its output for one sample."""
 
     name: str
     node: str
@@ -44,20 +44,20 @@ class Call:
         """The argument `name`, which must not depend on the input."""
         value = self.arguments[name]
         if not isinstance(value, torch.Tensor):
-            raise self.unsupported(f"its argument `{name}` depends on the model's input or is left out")
+            raise self.unsupported(f"its argument `{name}` depends on the model's input or is omitted")
         array: Floats = value.detach().double().cpu().numpy()
         if not np.isfinite(array).all():
             raise self.unsupported(f"its argument `{name}` has values that are not finite")
         return array
 
     def constant_or(self, default: float, name: str, size: int) -> Floats:
-        """The argument `name` as a vector of `size`, or `default` where it is left out."""
+        """The argument `name` as a vector of `size`, or `default` if it is omitted."""
         if self.arguments[name] is None:
             return np.full(size, default)
         return np.broadcast_to(self.constant(name).reshape(-1), size)
 
     def pair(self, name: str) -> tuple[int, int]:
-        """The argument `name` as (vertical, horizontal); along one axis only, the vertical part is neutral."""
+        """The argument `name` as (vertical, horizontal); in one dimension, the vertical part is neutral."""
         value = self.arguments[name]
         values = [value] if isinstance(value, int) else list(value)
         if self.name.endswith("1d"):
@@ -78,11 +78,11 @@ class Builder:
         return Buffer(self._buffers, size)
 
     def result(self, shape: tuple[int, ...]) -> Variable:
-        """A new variable of `shape`, for an operation to write."""
+        """A new variable of `shape`, to be written by an operation."""
         return Variable(self.buffer(math.prod(shape)), shape)
 
     def gather(self, name: str, source: Variable, positions: torch.Tensor) -> Variable:
-        """The values of `source` at `positions` (which have the new shape); no operation if all stay where they are."""
+        """The values of `source` at `positions` (which have the new shape); no operation if nothing moves."""
         flat = positions.reshape(-1).cpu().numpy()
         shape = tuple(positions.shape)
         if np.array_equal(flat, np.arange(source.buffer.size)):
@@ -106,7 +106,7 @@ class Builder:
 
 
 def blocks_of(positions: Integers) -> tuple[Integers, int]:
-    """Positions as the starts of blocks of consecutive numbers, and the size of a block, as large as possible.
+    """Write positions as the starts of equal blocks of consecutive numbers, with the largest possible block size.
 
     Example:
         >>> starts, size = blocks_of(np.array([3, 4, 8, 9]))

@@ -1,4 +1,4 @@
-"""Each operation of a program as C: the tables that it reads, the kernels that it needs, and its statements."""
+"""Writes each operation of a program as C: the tables it reads, the kernels it needs, and its statements."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ from vbdrop.exporting.c_program import (
     Softmax,
 )
 
-# What a weight costs that is stored with its position, against one in a dense loop that a compiler vectorises: by
-# columns each lands at an address of its own; by planes the inner loop is the same, and only the start is looked up.
+# The cost of a weight stored with its position, relative to one in a dense loop that a compiler vectorises: by columns,
+# each goes to a separate address; by planes, the inner loop is the same, and only the start is looked up.
 SPARSE_COST_BY_COLUMNS = 6.0
 SPARSE_COST_BY_PLANES = 1.2
 
@@ -42,7 +42,7 @@ class Places:
 
 @dataclass
 class Fragment:
-    """The C of one operation; a kernel is its name and the type of its index table, the note goes into a comment."""
+    """The C of one operation; a kernel is its name and the type of its index table, the note becomes a comment."""
 
     tables: list[str] = field(default_factory=list)
     kernels: set[tuple[str, str]] = field(default_factory=set)
@@ -50,12 +50,12 @@ class Fragment:
     note: str = ""
 
     def floats(self, name: str, values: Floats) -> str:
-        """Add a table of floats; returns its name."""
+        """Add a table of floats; return its name."""
         self._table("float", name, map(literal, values.reshape(-1)), values.size)
         return name
 
     def integers(self, name: str, values: Integers, kind: str = "") -> tuple[str, str]:
-        """Add a table of integers, of type `kind` or the narrowest that holds them; returns its name and type."""
+        """Add a table of integers, of type `kind` or the narrowest that fits; return its name and type."""
         kind = kind or _narrowest(values)
         self._table(kind, name, map(str, values.tolist()), values.size)
         return name, kind
@@ -67,7 +67,7 @@ class Fragment:
         self.tables.append(f"static const {kind} {name}[{max(1, size)}] = {{\n    {body}\n}};")
 
     def call(self, kernel: str, *arguments: object, index: str = "") -> str:
-        """A call of `kernel`, which is noted as needed."""
+        """A call of `kernel`, which is added to the kernels needed."""
         self.kernels.add((kernel, index))
         name = f"{kernel}_{index}" if index else kernel
         return f"{name}({', '.join(map(str, arguments))});"
@@ -123,7 +123,7 @@ def _join(fragment: Fragment, operation: Join, places: Places) -> None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The rows of a matrix as tables: all values, or those that are not zero with their positions."""
+    """The rows of a matrix as tables: all values, or the non-zero ones with their positions."""
 
     arguments: tuple[str, ...]
     form: str

@@ -1,4 +1,4 @@
-"""Written C, compiled and called: for the check of an export and for its timing."""
+"""Compiles and calls exported C, to check an export and to time it."""
 
 import ctypes
 import re
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from vbdrop.exporting.errors import ExportError
 from vbdrop.kernels import find_compiler
 
-# Every warning is an error: what is written must pass in a strict build.
+# Every warning is an error: the source must pass a strict build.
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O2")
-# As a user would build it for this machine; strict C99 alone would keep products and sums apart.
+# As a user would build it for this machine; strict C99 alone would not fuse products and sums.
 FAST = ("-std=c99", "-O3", "-march=native", "-ffp-contract=fast")
 
 
@@ -37,7 +37,7 @@ class CompiledNetwork:
         self.predict_batch.argtypes, self.predict_batch.restype = (address, address, ctypes.c_size_t), None
 
     def __call__(self, batch: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The outputs for a batch of samples, one row a sample."""
+        """The outputs for a batch, one row per sample."""
         samples = np.ascontiguousarray(batch, dtype=np.float32).reshape(len(batch), self.input_size)
         outputs = np.empty((len(samples), self.output_size), dtype=np.float32)
         if len(samples) == 1:
@@ -48,10 +48,10 @@ class CompiledNetwork:
 
 
 def compile_network(source: Path, options: Sequence[str]) -> CompiledNetwork:
-    """Compile a written network, whose header lies beside it, in a folder of its own, and load it.
+    """Compile a network whose header is beside it, in a separate folder, and load it.
 
     Raises:
-        ExportError: There is no compiler, or it does not accept the source.
+        ExportError: There is no compiler, or it rejects the source.
     """
     compiler = find_compiler()
     if compiler is None:
@@ -62,7 +62,7 @@ def compile_network(source: Path, options: Sequence[str]) -> CompiledNetwork:
         command = [compiler, *options, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
         outcome = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if outcome.returncode != 0:
-            raise ExportError(f"{compiler} does not accept {source.name}:\n{outcome.stderr.strip()}")
+            raise ExportError(f"{compiler} rejects {source.name}:\n{outcome.stderr.strip()}")
         sizes = (_macro(source, f"{name.upper()}_{which}_SIZE") for which in ("INPUT", "OUTPUT"))
         return CompiledNetwork(library, name, *sizes)
 
@@ -87,7 +87,7 @@ def identifier(path: Path) -> str:
 
 
 def header_of(source: Path) -> Path:
-    """The header beside a source; a letter that an `#include` cannot name everywhere becomes its number, in hex.
+    """The header beside a source; a character that not every `#include` accepts becomes its code point, in hex.
 
     Example:
         >>> header_of(Path("models/lenet-5.c")).name, header_of(Path("modèle.c")).name

@@ -1,7 +1,7 @@
-"""The C functions that a written network calls; only those that it needs are put into its source.
+"""The C functions that an exported network calls; its source contains only those that it needs.
 
 `{index}` stands for the type of a table of positions, which is as narrow as the layer allows. Inner loops run over
-contiguous memory and never reorder a sum, so that a compiler vectorises them without relaxed floating-point rules.
+contiguous memory and never reorder a sum, so that a compiler can vectorise them without relaxed floating-point rules.
 """
 
 from dataclasses import dataclass
@@ -321,7 +321,7 @@ static void softmax(float *x, int outer, int count, int inner, int logarithm)
 }
 """
 
-# In the order in which they are written: a kernel stands after those that it needs.
+# In the order in which they are written: a kernel comes after those that it needs.
 _KERNELS: dict[str, _Kernel] = {
     "gather": _Kernel(_COPY),
     "add_at": _Kernel(_ADD_AT),
@@ -342,7 +342,7 @@ _KERNELS: dict[str, _Kernel] = {
 
 
 def kernel_sources(calls: set[tuple[str, str]]) -> list[str]:
-    """The C functions for `calls`, pairs of a kernel and the type of its index table ("" where it has none)."""
+    """The C functions for `calls`, pairs of a kernel and the type of its index table ("" if it has none)."""
     wanted = set(calls)
     for name, _ in calls:
         wanted |= {(needed, "") for needed in _KERNELS[name].needs}

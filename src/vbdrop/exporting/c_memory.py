@@ -1,4 +1,4 @@
-"""Where each buffer of a program lies: in the caller's arrays, or in one static array whose parts are used again."""
+"""Places the buffers of a program: in the caller's arrays, or in one static array whose parts are reused."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class BufferLayout:
 
 @dataclass
 class _Block:
-    """Memory that is in use from operation `first` to operation `last`."""
+    """Memory in use from operation `first` to operation `last`."""
 
     size: int
     first: int
@@ -31,9 +31,9 @@ class _Block:
 
 
 def place(program: CProgram) -> BufferLayout:
-    """Place the buffers of `program`, in as little scratch memory as a greedy first fit finds.
+    """Place the buffers of `program` in little scratch memory, by a greedy first fit.
 
-    An operation that may work in place does so where its source is not read again.
+    An operation that can work in place does so if its source is not read again.
     """
     last_read = _last_reads(program)
     owner = _shared_owners(program, last_read)
@@ -68,7 +68,7 @@ def _last_reads(program: CProgram) -> dict[Buffer, int]:
 
 
 def _shared_owners(program: CProgram, last_read: dict[Buffer, int]) -> dict[Buffer, Buffer]:
-    """The buffer whose memory each buffer uses: its own, or through operations in place that of an earlier one."""
+    """The buffer whose memory each buffer uses: its own or, after in-place operations, that of an earlier one."""
     owner = {program.input: program.input}
     for step, operation in enumerate(program.operations):
         owner[operation.target] = operation.target
@@ -81,7 +81,7 @@ def _shared_owners(program: CProgram, last_read: dict[Buffer, int]) -> dict[Buff
 
 
 def _fit(blocks: list[_Block]) -> int:
-    """Give each block an offset; the largest choose first. Returns the floats needed in all."""
+    """Give each block an offset, largest first. Return the total number of floats."""
     placed: list[_Block] = []
     for block in sorted(blocks, key=lambda block: -block.size):
         offset = 0

@@ -1,4 +1,4 @@
-"""The table of operations that can be written as C: the name in the traced graph -> what reads it."""
+"""The table of operations that can be written as C: name in the traced graph -> function that reads it."""
 
 import math
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def _read_join(builder: Builder, call: Call) -> Variable:
 
 
 def _is_empty_list(term: Variable | Tensor) -> bool:
-    """Whether this is a constant that torch passes over in a concatenation: of one axis, with nothing in it."""
+    """Whether this is a constant that torch skips in a concatenation: an empty vector."""
     return isinstance(term, Tensor) and term.shape == (0,)
 
 

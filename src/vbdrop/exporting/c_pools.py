@@ -1,4 +1,4 @@
-"""Pools and reductions: each axis of the output is a list of windows, whatever their rule was."""
+"""Pools and reductions: each axis of the output is a list of windows, whatever their rule."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def read_adaptive_pool(kind: Kind) -> Callable[[Builder, Call], Variable]:
 
 
 def read_reduction(kind: Literal["max", "mean", "sum"]) -> Callable[[Builder, Call], Variable]:
-    """`mean`, `sum` and `amax` over neighbouring axes."""
+    """`mean`, `sum` and `amax` over adjacent axes."""
 
     def read(builder: Builder, call: Call) -> Variable:
         source, dimensions = call.variable("self"), call.arguments.get("dim")
@@ -57,7 +57,7 @@ def read_reduction(kind: Literal["max", "mean", "sum"]) -> Callable[[Builder, Ca
 
 
 def with_indices(read: Callable[[Builder, Call], Variable]) -> Callable[[Builder, Call], tuple[Variable, None]]:
-    """The same for an operation that gives positions too, which a network does not use."""
+    """The same for an operation that also returns positions, which a network does not use."""
     return lambda builder, call: (read(builder, call), None)
 
 

@@ -1,4 +1,4 @@
-"""Products with weights: linear layers, matrix products, convolutions, and the batch-norm that follows them."""
+"""Products with weights: linear layers, matrix products, convolutions, and the batch norm that follows them."""
 
 import math
 
@@ -38,7 +38,7 @@ def _product(builder: Builder, call: Call, source: Variable, weight: Floats, bia
 
 
 def read_convolution(builder: Builder, call: Call) -> Variable:
-    """`conv1d` and `conv2d`; along one axis a plane has the height one."""
+    """`conv1d` and `conv2d`; in one dimension a plane has height one."""
     source, weight = call.variable("input"), call.constant("weight")
     if call.name == "conv1d":
         weight = weight[:, :, None]
@@ -60,7 +60,7 @@ def read_convolution(builder: Builder, call: Call) -> Variable:
 
 
 def _padding(call: Call, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int]:
-    """The zeros before the first row and column; those at the end follow from the size of the output."""
+    """The zeros before the first row and column; those at the end follow from the output size."""
     if call.arguments["padding"] == "valid":
         return 0, 0
     if call.arguments["padding"] == "same":
@@ -69,7 +69,7 @@ def _padding(call: Call, kernel: tuple[int, int], dilation: tuple[int, int]) -> 
 
 
 def _without_groups(weight: Floats, groups: int) -> Floats:
-    """The weights of a convolution over all channels that does the same: zero between groups."""
+    """The weights of an equivalent convolution over all channels: zero between groups."""
     outputs, channels = len(weight) // groups, weight.shape[1]
     full = np.zeros((len(weight), channels * groups, *weight.shape[2:]))
     for group in range(groups):
@@ -84,7 +84,7 @@ def plane_of(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def read_batch_norm(builder: Builder, call: Call) -> tuple[Variable, None, None]:
-    """`_native_batch_norm_legit_no_training`, whose outputs beside the first belong to training."""
+    """`_native_batch_norm_legit_no_training`; all outputs but the first are for training."""
     source, scale = call.variable("input"), 1 / np.sqrt(call.constant("running_var") + call.arguments["eps"])
     scale = scale * call.constant_or(1.0, "weight", len(scale))
     shift = call.constant_or(0.0, "bias", len(scale)) - call.constant("running_mean") * scale

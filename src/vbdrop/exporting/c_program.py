@@ -1,7 +1,7 @@
-"""The small program that stands between the traced graph and the C text.
+"""The intermediate program between the traced graph and the C text.
 
-A program is a list of operations on buffers of floats, for one sample: the batch is gone, views are gone (a view is the
-buffer itself), and every shape is a number. `c_reader` makes it from a model, `c_memory` places its buffers, and
+A program is a list of operations on buffers of floats, for one sample: there is no batch, there are no views (a view is
+the buffer itself), and every shape is a number. `c_reader` makes it from a model, `c_memory` places its buffers, and
 `c_calls` writes each operation as C.
 """
 
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# The largest buffer of unfolded patches, in floats: 64 KiB stay inside the second-level cache, and inside the memory of
-# a small device. A convolution with more works through its output a few rows at a time.
+# The largest buffer of unfolded patches, in floats: 64 KiB fit into the second-level cache, and into the memory of a
+# small device. A convolution that needs more computes its output a few rows at a time.
 PATCH_LIMIT = 16 * 1024
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """`size` floats, known by their number."""
+    """`size` floats, identified by a number."""
 
     number: int
     size: int
@@ -34,7 +34,7 @@ class _Operation:
     source: Buffer
     target: Buffer
 
-    # Whether the operation may write over its source, element by element.
+    # Whether the operation may overwrite its source, element by element.
     in_place: ClassVar[bool] = False
 
     @property
@@ -43,7 +43,7 @@ class _Operation:
 
     @property
     def workspace(self) -> int:
-        """Floats of scratch memory that the operation needs for itself."""
+        """Floats of scratch memory that the operation needs."""
         return 0
 
 
@@ -109,7 +109,7 @@ class Geometry:
 
     @property
     def depth(self) -> int:
-        """Products in one output value."""
+        """Products per output value."""
         return self.channels * self.kernel[0] * self.kernel[1]
 
     @property
@@ -134,7 +134,7 @@ class Geometry:
 
     @property
     def patch_size(self) -> int:
-        """Floats of unfolded patches, at once."""
+        """Floats of patches unfolded at once."""
         return 0 if self.is_unfolded else self.pixels * self.depth
 
 
@@ -142,7 +142,7 @@ class Geometry:
 class ConvolutionOperation(_Operation):
     """A convolution over planes; `weight` is [outputs, inputs, kernel, kernel].
 
-    Groups are weights that are zero: a product with few weights is stored as such, so they cost nothing.
+    Groups are expressed as zero weights; a product with few weights is stored sparsely, so they cost nothing.
     """
 
     weight: Floats
@@ -151,7 +151,7 @@ class ConvolutionOperation(_Operation):
 
     @property
     def by_pixel(self) -> bool:
-        """Whether the inner loop runs over the output channels, and not over the pixels of a plane.
+        """Whether the inner loop runs over the output channels instead of the pixels of a plane.
 
         The longer of the two makes the better inner loop; sixteen pixels are long enough.
         """
@@ -159,7 +159,7 @@ class ConvolutionOperation(_Operation):
 
     @property
     def workspace(self) -> int:
-        """The unfolded patches, and by pixel also the products before they are turned into planes."""
+        """The unfolded patches and, if by pixel, also the products before they are transposed to planes."""
         return self.geometry.patch_size + (self.geometry.pixels * len(self.bias) if self.by_pixel else 0)
 
     @property
@@ -181,7 +181,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Pool(_Operation):
-    """The largest or the mean value of each window, plane by plane; of rows first, then of columns."""
+    """The largest or the mean value of each window, plane by plane; first over rows, then over columns."""
 
     kind: Literal["max", "mean"]
     channels: int
@@ -204,7 +204,7 @@ class Pointwise(_Operation):
 
 @dataclass(frozen=True, eq=False)
 class Affine(_Operation):
-    """`x * scale[c] + shift[c]`, with `c = i / inner % len(scale)` for the value number `i`."""
+    """`x * scale[c] + shift[c]`, with `c = i / inner % len(scale)` for value number `i`."""
 
     scale: Floats
     shift: Floats
@@ -214,7 +214,7 @@ class Affine(_Operation):
 
 @dataclass(frozen=True, eq=False)
 class Combine(_Operation):
-    """`source (+ - * /) other[i / inner % other.size]`, for the value number `i`."""
+    """`source (+ - * /) other[i / inner % other.size]`, for value number `i`."""
 
     other: Buffer
     sign: Literal["+", "-", "*", "/"]
@@ -223,7 +223,7 @@ class Combine(_Operation):
 
     @property
     def sources(self) -> tuple[Buffer, ...]:
-        """Both operands; the first is the one that may be written over."""
+        """Both operands; the first may be overwritten."""
         return (self.source, self.other)
 
 
@@ -238,13 +238,13 @@ class AddAt(_Operation):
 
     @property
     def sources(self) -> tuple[Buffer, ...]:
-        """Both operands; the first is the one that may be written over."""
+        """Both operands; the first may be overwritten."""
         return (self.source, self.other)
 
 
 @dataclass(frozen=True, eq=False)
 class Softmax(_Operation):
-    """Softmax, or its logarithm, over groups of `count` values that lie `inner` apart."""
+    """Softmax, or its logarithm, over groups of `count` values that are `inner` apart."""
 
     count: int
     inner: int
@@ -277,9 +277,9 @@ class CProgram:
 
 
 def fold_affine(program: CProgram) -> CProgram:
-    """Put each scale and shift (a batch-norm, say) into the product before it, where nothing else reads that product.
+    """Fold each scale and shift (a batch norm, say) into the product before it, if nothing else reads that product.
 
-    A weight that is zero stays zero. What does not follow a product directly stays an operation of its own.
+    A zero weight stays zero. A scale that does not directly follow a product remains a separate operation.
     """
     readers: dict[Buffer, int] = {program.output: 1}
     for operation in program.operations:

@@ -1,8 +1,8 @@
-"""From a model to the program that is written as C: the graph of `torch.export`, node by node.
+"""Turns a model into the program that is written as C: the graph of `torch.export`, node by node.
 
 The graph is traced for one sample, so every shape is a number. What does not depend on the input is computed here.
 Operations that only move values (views, slices, selections, transpositions) are run once on the positions themselves:
-the result tells which value goes where, whatever the operation was called.
+the result says which value goes where, whatever the operation.
 """
 
 import operator
@@ -65,7 +65,7 @@ MOVES = frozenset(
         "view_as",
     }
 )
-# Operations that take only the shape of a value, and give a constant.
+# Operations that use only the shape of a value and return a constant.
 CREATIONS = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"})
 CASTS = frozenset({"to", "_to_copy"})
 
@@ -96,7 +96,7 @@ def read_program(model: nn.Module, example: torch.Tensor) -> CProgram:
 
 
 def _trace(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
-    """The graph of `model` for inputs of the shape of `example`, without operations in place."""
+    """The graph of `model` for inputs of the shape of `example`, without in-place operations."""
     with tracing("torch.export cannot trace the model"):
         program: ExportedProgram = torch.export.export(model, (example,)).run_decompositions({})
     return program
@@ -169,7 +169,7 @@ def _move(builder: Builder, call: Call, node: fx.Node, variables: list[Variable]
 
 
 def _with_tensors(call: Call, make: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, Any]:
-    """The arguments of a call with a tensor, made from its shape, in the place of each variable."""
+    """The arguments of a call, with each variable replaced by a tensor of its shape."""
 
     def replaced(value: object) -> object:
         return make(value.shape) if isinstance(value, Variable) else value

@@ -1,16 +1,16 @@
-"""What an export raises."""
+"""The errors of an export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class ExportError(RuntimeError):
-    """The model could not be exported, or what was written does not agree with it; no file is left behind."""
+    """The model could not be exported, or the exported file does not agree with it; no file is left behind."""
 
 
 @contextmanager
 def telling(failure: str) -> Iterator[None]:
-    """Tell whatever is raised inside as an `ExportError`: the failure and the reason, in a line.
+    """Turn any exception raised inside into an `ExportError`: the failure and the reason, in one line.
 
     Example:
         >>> with telling("net.onnx cannot be run"):
@@ -21,6 +21,6 @@ def telling(failure: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:  # a model and a runtime raise whatever they like
+    except Exception as error:  # a model or a runtime can raise anything
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ExportError(f"{failure}: {reason}") from error

@@ -1,4 +1,4 @@
-"""`export`: a model as a file for another runtime, checked against the model before it is there."""
+"""`export`: writes a model as a file for another runtime, and checks it against the model first."""
 
 import copy
 import tempfile
@@ -16,14 +16,14 @@ from vbdrop.files import write_atomically
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
-        paths: The files; the one that was asked for comes first.
-        bytes: All of them together.
-        verified: Whether the file itself was run, and gave what the model gives.
-        difference: The largest difference from the model's outputs; None where it could not be run.
-        note: Why it was not verified; empty where it was.
+        paths: The files; the requested one comes first.
+        bytes: Their total size.
+        verified: Whether the file itself was run and gave the model's outputs.
+        difference: The largest difference from the model's outputs; None if the file could not be run.
+        note: Why it was not verified; empty if it was.
     """
 
     paths: tuple[Path, ...]
@@ -34,7 +34,7 @@ class Exported:
 
     @property
     def path(self) -> Path:
-        """The file that was asked for."""
+        """The requested file."""
         return self.paths[0]
 
     def __str__(self) -> str:
@@ -44,22 +44,22 @@ class Exported:
 
 
 def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tensor | Inputs | None = None) -> Exported:
-    """Write a model as ``.onnx``, ``.pt2`` or ``.c``, and check that the file gives what the model gives.
+    """Write a model as ``.onnx``, ``.pt2`` or ``.c``, and check that the file gives the same outputs as the model.
 
     The check runs the real thing: ONNX Runtime, the reloaded program, or the compiled C, on one sample and on a batch.
-    If they disagree, it is an error and no file is left. Without a C compiler the C is written and reported as not
-    verified. Files that are there already are replaced at the very end.
+    If they disagree, an error is raised and no file is left. Without a C compiler the C is written and reported as not
+    verified. Existing files are replaced only at the very end.
 
     Args:
-        small: What `vbdrop.compress` gives, or any plain `torch.nn.Module`; exported in eval mode, and not changed.
-        path: Where to write; the ending chooses the format. ``net.c`` comes with a header ``net.h``.
+        small: The result of `vbdrop.compress`, or any plain `torch.nn.Module`; exported in eval mode, and not changed.
+        path: The file; its ending chooses the format. ``net.c`` comes with a header ``net.h``.
         example_inputs: A batch of inputs, for a plain model.
 
     Returns:
-        The files, their size, and the largest difference from the model; print it.
+        The files, their size, and the largest difference from the model; it can be printed.
 
     Raises:
-        ValueError: The ending is not that of a format, its folder does not exist, or there are no example inputs.
+        ValueError: The ending is unknown, the folder does not exist, or there are no example inputs.
         ImportError: The format needs a package that is not installed.
         ExportError: The model cannot be written in this format (the message names the operation), or the file does not
             agree with it.
@@ -88,10 +88,10 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
 
 
 def check_format(path: Path) -> None:
-    """Check, before any work is done, that a file of this name can be exported here.
+    """Check, before any work is done, that this file can be exported.
 
     Raises:
-        ValueError: The ending is not that of a format, or there cannot be a file at this place.
+        ValueError: The ending is unknown, or the file cannot be written there.
         ImportError: The format needs a package that is not installed.
     """
     if path.suffix not in FORMATS:
@@ -101,10 +101,10 @@ def check_format(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Check that there can be a file at this place.
+    """Check that a file can be written at this path.
 
     Raises:
-        ValueError: Its folder does not exist, or it is a folder itself.
+        ValueError: The folder does not exist, or the path is a folder.
     """
     if not path.parent.is_dir():
         raise ValueError(f"`path` must lie in a folder that exists; there is no folder {str(path.parent)!r}.")
@@ -116,11 +116,11 @@ def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | 
     """A copy of the model, on the CPU, in eval mode and without noise, and inputs for it.
 
     Raises:
-        TypeError: Neither a model nor something that has one.
-        ValueError: There are no inputs, or the model does not take them.
+        TypeError: It is neither a model nor the result of `vbdrop.compress`.
+        ValueError: There are no inputs, or the model does not accept them.
     """
     if not isinstance(small, nn.Module | Compressed):
-        raise TypeError(f"`small` must be a torch.nn.Module or what vbdrop.compress gives; got {type(small).__name__}.")
+        raise TypeError(f"`small` must be a torch.nn.Module or from vbdrop.compress; got {type(small).__name__}.")
     model = small.model if isinstance(small, Compressed) else small
     if example_inputs is None and isinstance(small, Compressed):
         example_inputs = small.example_inputs

@@ -1,4 +1,4 @@
-"""Interleaved timing: every case runs in every round, so that a busy moment of the machine hits all of them alike."""
+"""Interleaved timing: every case runs in every round, so that a busy moment of the machine affects all equally."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,20 +7,20 @@ from contextlib import contextmanager
 import torch
 
 Case = Callable[[int], object]
-"""What is timed; it gets the number of the call, so that it can go through several inputs."""
+"""A function to time; it gets the number of the call, so that it can cycle through several inputs."""
 
 
 def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5e-4) -> dict[str, list[float]]:
-    """Seconds a call for each case, a figure a round.
+    """Seconds per call for each case, one figure per round.
 
     Args:
-        cases: Name -> what to time.
-        rounds: How often all the cases are gone through, after one round that does not count.
-        round_seconds: How long one figure is taken at least; quick calls are repeated. Shorter than the time slices of
-            the system, so that other programs disturb few figures and the median none.
+        cases: Name -> function to time.
+        rounds: The number of rounds, after one that does not count.
+        round_seconds: The least time for one figure; quick calls are repeated. It is shorter than the system's time
+            slices, so that other programs disturb few figures and the median not at all.
 
     Returns:
-        Name -> seconds a call, one entry a round.
+        Name -> seconds per call, one entry per round.
 
     Example:
         >>> seconds = interleaved({"quick": lambda i: None, "slow": lambda i: sum(range(1000))}, rounds=3)
@@ -39,7 +39,7 @@ def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread.
+    """Restrict torch to one thread.
 
     Example:
         >>> with one_thread():
@@ -62,7 +62,7 @@ def _elapsed(case: Case, repeats: int) -> float:
 
 
 def _repeats(case: Case, at_least: float) -> int:
-    """How many calls in a row take that long."""
+    """How many calls in a row take this long."""
     repeats = 1
     while _elapsed(case, repeats) < at_least:
         repeats *= 2

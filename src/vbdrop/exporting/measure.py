@@ -1,4 +1,4 @@
-"""`measure`: bytes and latency of the original, the small model and its exports, taken in one run."""
+"""`measure`: bytes and latency of the original, the small model and its exports, measured in one run."""
 
 import statistics
 import tempfile
@@ -17,7 +17,7 @@ from vbdrop.exporting.latency import interleaved, one_thread
 from vbdrop.exporting.runtimes import RUNTIMES, Runtime, in_torch
 
 SAMPLES = 16
-"""Single samples that are gone through, so that no answer is timed on an input that the processor knows by heart."""
+"""The number of single samples to cycle through, so that the processor cannot memorise the input."""
 
 ORIGINAL, SMALL = "original, PyTorch", "small, PyTorch"
 
@@ -27,21 +27,21 @@ class Measured:
     """One way to run a network.
 
     Attributes:
-        bytes: Its file, or all of them together.
-        seconds: Batch -> seconds a call, one entry a round.
+        bytes: The total size of its files.
+        seconds: Batch size -> seconds per call, one entry per round.
     """
 
     bytes: int
     seconds: dict[int, list[float]]
 
     def latency(self, batch: int) -> float:
-        """The median of the seconds that a batch takes."""
+        """The median time of a batch, in seconds."""
         return statistics.median(self.seconds[batch])
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `measure` found; print it.
+    """The result of `measure`; it can be printed.
 
     Attributes:
         rows: "original, PyTorch", "small, C", and so on.
@@ -50,11 +50,11 @@ class Measurement:
     rows: dict[str, Measured]
 
     def smaller(self, name: str, than: str = ORIGINAL) -> float:
-        """How many times fewer bytes one has than another."""
+        """How many times smaller one is than another, in bytes."""
         return self.rows[than].bytes / self.rows[name].bytes
 
     def faster(self, name: str, batch: int, than: str = ORIGINAL) -> float:
-        """How many times faster one is than another: the median over the rounds of the ratio in one round."""
+        """How many times faster one is than another: the median of the ratios of all rounds."""
         pairs = zip(self.rows[than].seconds[batch], self.rows[name].seconds[batch], strict=True)
         return statistics.median(slow / fast for slow, fast in pairs)
 
@@ -81,20 +81,20 @@ def measure(
 ) -> Measurement:
     """Measure the original, the small model and its exports against each other, interleaved, on one thread.
 
-    The original runs as plain layers, in PyTorch and, if there is an ``.onnx`` among the exports, in ONNX Runtime too.
-    C is compiled with ``-O3 -march=native`` and called through `ctypes`. Bytes count every file: the safetensors file
-    of a model in PyTorch, and all files of an export.
+    The original runs as plain layers, in PyTorch and, if one of the exports is ``.onnx``, also in ONNX Runtime. C is
+    compiled with ``-O3 -march=native`` and called through `ctypes`. Bytes count every file: the safetensors file of a
+    model in PyTorch, and all files of an export.
 
     Args:
         model: The original, plain or converted.
-        small: What `vbdrop.compress` gives, or a plain model.
-        exports: What `vbdrop.export` gave for the small model.
-        example_inputs: A batch of real inputs; by default those of ``small``. C skips what is zero in them.
-        batches: The sizes of batch to time.
+        small: The result of `vbdrop.compress`, or a plain model.
+        exports: The results of `vbdrop.export` for the small model.
+        example_inputs: A batch of real inputs; by default those of ``small``. C skips zeros in them.
+        batches: The batch sizes to time.
         rounds: How often everything is timed.
 
     Returns:
-        A table to print, with the ratios.
+        A printable table, with the ratios.
 
     Raises:
         ValueError: The inputs do not fit, or there are none.
@@ -125,7 +125,7 @@ def measure(
 
 
 def _time(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds a call; single samples are taken in turn, a larger batch is always the same."""
+    """Seconds per call; single samples are taken in turn, a larger batch is always the same."""
     samples = [resized(inputs, batch)]
     if batch == 1:
         count = min(SAMPLES, len(inputs[0]))

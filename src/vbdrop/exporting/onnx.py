@@ -1,4 +1,4 @@
-"""The `.onnx` file: one file with its weights inside, for batches of any size."""
+"""The `.onnx` file: one file that contains the weights, for batches of any size."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def require_packages() -> None:
-    """Raise an error with the line to install, if one of the packages is missing."""
+    """Raise an error with the installation command if one of the packages is missing."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise ImportError(f'ONNX needs {" and ".join(missing)}: pip install "vbdrop[export]"')
@@ -36,7 +36,7 @@ def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]
                 verbose=False,
             )
         except torch.onnx.OnnxExporterError as error:
-            raise RuntimeError(str(_origin(error))) from error  # only there the operation is named
+            raise RuntimeError(str(_origin(error))) from error  # only that one names the operation
     if exported is None:
         raise ExportError("torch.onnx.export gave no program.")
     proto = exported.model_proto
@@ -52,7 +52,7 @@ def _origin(error: BaseException) -> BaseException:
 
 
 def _forget_origin_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message
-    """Drop the notes of the exporter: stack traces with paths of this machine, larger than a small network."""
+    """Drop the exporter's metadata: stack traces with paths of this machine, larger than a small network."""
     graphs = [proto.graph, *proto.functions]
     del proto.metadata_props[:]
     for graph in graphs:
@@ -67,14 +67,14 @@ def open_session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401 -- onnxru
     """A session of ONNX Runtime on the CPU.
 
     Raises:
-        ExportError: ONNX Runtime does not take the file.
+        ExportError: ONNX Runtime rejects the file.
     """
     require_packages()
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
-    with tracing(f"ONNX Runtime cannot run {path.name}"):  # it has not every operation in every precision
+    with tracing(f"ONNX Runtime cannot run {path.name}"):  # it does not have every operation in every precision
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 

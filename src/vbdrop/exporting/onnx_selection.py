@@ -1,7 +1,7 @@
-"""A selection of inputs in front of a product, taken into the product where that is quicker.
+"""Merges a selection of inputs into the product that follows it, if that is faster.
 
-A small model selects the inputs that it needs. ONNX Runtime copies them one by one, some nanoseconds each, while a
-product over all inputs, with zeros for those that are not needed, takes a small fraction of one for each weight.
+A small model selects the inputs that it needs. ONNX Runtime copies them one by one, at some nanoseconds each, while a
+product over all inputs, with zeros for those that are not needed, takes a small fraction of a nanosecond per weight.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ WEIGHTS_PER_COPY = 150
 
 
 def widen_selections_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message
-    """Remove each selection that only one product reads, if the product gets no more than so many zeros for it."""
+    """Remove each selection that only one product reads, if that adds few enough zeros to the product."""
     from onnx import numpy_helper
 
     graph = proto.graph
@@ -37,13 +37,13 @@ def widen_selections_(proto: Any) -> None:  # noqa: ANN401 -- a protobuf message
         product.input[0] = selection.input[0]
         graph.node.remove(selection)
         for value in [value for value in graph.value_info if value.name in (product.input[1], selection.output[0])]:
-            graph.value_info.remove(value)  # it tells the shapes of before
+            graph.value_info.remove(value)  # it has the old shapes
         if len(readers[selection.input[1]]) == 1:
             graph.initializer.remove(constants[selection.input[1]])
 
 
 def _product_of(selection: Any, readers: dict[str, list[Any]], constants: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The product that alone reads a selection along the second axis, with a constant [outputs, inputs] of its own."""
+    """The only reader of a selection along the second axis, if it is a product with its own constant weight."""
     users = readers.get(selection.output[0], [])
     axis = next((attribute.i for attribute in selection.attribute if attribute.name == "axis"), 0)
     if selection.input[1] not in constants or len(users) != 1 or axis != 1:
@@ -58,7 +58,7 @@ def _product_of(selection: Any, readers: dict[str, list[Any]], constants: dict[s
 
 
 def _axis_size(graph: Any, name: str) -> int | None:  # noqa: ANN401 -- a protobuf message
-    """The size of the second axis of a matrix, where the graph says it."""
+    """The size of the second axis of a matrix, if the graph has it."""
     for value in (*graph.input, *graph.value_info):
         if value.name == name:
             dimensions = value.type.tensor_type.shape.dim

@@ -18,7 +18,7 @@ from vbdrop.exporting.quiet import quiet_torch
 
 
 def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
-    """What `torch.export` wants to know: the first axis of every input is the batch, of any size."""
+    """The dynamic shapes for `torch.export`: the first axis of every input is the batch, of any size."""
     batch = Dim("batch")
     arguments = inspect.signature(model.forward).bind(*inputs).arguments
     return {
@@ -29,7 +29,7 @@ def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
 
 @contextmanager
 def tracing(failure: str) -> Iterator[None]:
-    """Let torch work on a model, quietly, and tell whatever it raises as an `ExportError`: the failure and the reason.
+    """Run torch on a model quietly, and turn any exception into an `ExportError`: the failure and the reason.
 
     Example:
         >>> with tracing("torch.export cannot trace the model"):
@@ -46,9 +46,9 @@ def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
     """Trace a model in eval mode for batches of any size.
 
     Raises:
-        ExportError: `torch.export` cannot trace it, or it works for one size of batch only.
+        ExportError: `torch.export` cannot trace it, or it works for one batch size only.
     """
-    several = resized(inputs, BATCH)  # one sample would be taken as the only size
+    several = resized(inputs, BATCH)  # torch would take one sample as the only size
     with tracing("torch.export cannot trace the model for batches of any size"):
         return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
 
@@ -57,7 +57,7 @@ def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, .
     """Write the program of `model` to `path`."""
     program, content = trace_program(model, inputs), io.BytesIO()
     with quiet_torch():
-        torch.export.save(program, content)  # not to the file: torch ends the process if the disk is full
+        torch.export.save(program, content)  # not to the file: torch aborts the process if the disk is full
     path.write_bytes(content.getvalue())
     return (path,)
 

@@ -1,4 +1,4 @@
-"""Torch's exporters without what they say about themselves."""
+"""Silences messages of torch's exporters about their own code."""
 
 import logging
 import warnings
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Keep back the warnings and log lines of torch about its own code; errors still come through.
+    """Suppress torch's warnings and log lines about its own code; errors are still raised.
 
     Example:
         >>> with quiet_torch():

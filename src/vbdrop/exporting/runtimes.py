@@ -1,4 +1,4 @@
-"""What is timed: a network in PyTorch, in ONNX Runtime, as a program of torch.export, and as C through `ctypes`."""
+"""The runtimes to time: PyTorch, ONNX Runtime, a program of torch.export, and C through `ctypes`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from vbdrop.exporting.onnx import open_session, ort_value
 from vbdrop.exporting.program import load_program
 
 Runtime = Callable[[list[Inputs]], Case]
-"""Inputs that are gone through in turn -> what is timed."""
+"""Inputs to cycle through -> the function to time."""
 
 
 def in_torch(model: nn.Module) -> Runtime:
@@ -32,7 +32,7 @@ def in_program(path: Path) -> Runtime:
 
 
 def in_onnx(path: Path) -> Runtime:
-    """An ``.onnx`` file, with one thread; inputs and outputs are bound to memory of their own, as they are for C."""
+    """An ``.onnx`` file, with one thread; inputs and outputs are bound to their own memory, as for C."""
     session = open_session(path, threads=1)
 
     def bind(sample: Inputs) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ def in_onnx(path: Path) -> Runtime:
             binding.bind_ortvalue_input(name, ort_value(array))
         for value, array in zip(session.get_outputs(), outputs, strict=True):
             binding.bind_ortvalue_output(value.name, ort_value(array))
-        return binding, feed, outputs  # the arrays have to live as long as the binding
+        return binding, feed, outputs  # the arrays must live as long as the binding
 
     def make(samples: list[Inputs]) -> Case:
         bindings = [bind(sample) for sample in samples]
@@ -60,7 +60,7 @@ def in_c(path: Path) -> Runtime:
         arrays = [np.ascontiguousarray(sample[0].float().numpy()) for sample in samples]
         count = len(arrays[0])
         output = np.empty((count, network.output_size), dtype=np.float32)
-        # The addresses stand beside the arrays, which have to live as long as they.
+        # The arrays are kept with their addresses, since they must live as long.
         inputs, target = [(array.ctypes.data, array) for array in arrays], (output.ctypes.data, output)
         if count == 1:
             return lambda call: network.predict(inputs[call % len(inputs)][0], target[0])
@@ -74,4 +74,4 @@ RUNTIMES: dict[str, tuple[str, Callable[[Path], Runtime]]] = {
     ".pt2": ("torch.export", in_program),
     ".c": ("C", in_c),
 }
-"""The ending of an export -> the name of what runs it, and how."""
+"""The ending of an export -> the name of its runtime, and how to run it."""

@@ -1,4 +1,4 @@
-"""The table of file formats: the ending of a file -> how it is written, and how it is run again for the check."""
+"""The table of file formats: the ending of a file -> how to write it, and how to run it for the check."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Format:
 
     Attributes:
         write: Writes a model; returns the files, the main one first.
-        run: The written file as a function, or None where this machine cannot run it.
-        summary: What it is, in a line.
-        without: What is missing where it cannot be run.
-        require: Raises an ImportError with the line to install, where a package is missing.
+        run: Returns the file as a function, or None if this machine cannot run it.
+        summary: What it is, in one line.
+        without: What is missing if it cannot be run.
+        require: Raises an ImportError with the installation command if a package is missing.
     """
 
     write: Callable[[nn.Module, Path, Inputs], tuple[Path, ...]]

@@ -1,4 +1,4 @@
-"""A bound on a parameter that lets it come back."""
+"""An upper bound on a parameter from which the parameter can return."""
 
 from typing import Any
 
@@ -30,9 +30,9 @@ class _UpperBounded(torch.autograd.Function):
 
 
 def upper_bounded(value: Tensor, bound: float | None) -> Tensor:
-    """``min(value, bound)``, with the gradient that points back inside kept alive at the bound.
+    """``min(value, bound)``, keeping the gradient that points back inside.
 
-    A plain clamp has no gradient beyond its bound, so a parameter that crosses it once stays there for good.
+    A plain clamp has no gradient beyond its bound, so a parameter that crosses it once never returns.
 
     Args:
         value: The parameter.

@@ -7,7 +7,7 @@ from vbdrop.functional.masks import alive, masked
 
 
 def gate_noise(x: Tensor, axis: int) -> Tensor:
-    """Standard normal numbers, one per sample and unit: shared over the axes that follow the unit's.
+    """Standard normal numbers, one per sample and unit, shared over the axes after the units' axis.
 
     Args:
         x: The features.
@@ -26,7 +26,7 @@ def gate_noise(x: Tensor, axis: int) -> Tensor:
 
 
 def check_units(x: Tensor, mean: Tensor, axis: int) -> None:
-    """Refuse features that do not fit: a single unit would silently be spread over all gates."""
+    """Reject features of another size: a single unit would silently broadcast over all gates."""
     if x.shape[axis] != mean.numel():
         raise ValueError(f"`x` must have {mean.numel()} units on axis {axis}; got the shape {tuple(x.shape)}.")
 
@@ -64,7 +64,7 @@ def noisy_gates_reference(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """Multiply each unit by its gate, a draw of ``N(mean, exp(log_sigma2))`` per sample and unit.
+    """Multiply each unit by its gate, drawn from ``N(mean, exp(log_sigma2))`` for each sample and unit.
 
     Args:
         x: The features.
@@ -72,7 +72,7 @@ def noisy_gates_reference(
         log_sigma2: Their log variances.
         axis: The units' axis, counted from the end.
         threshold: The ``log_alpha`` at or above which a gate's mean counts as zero (its variance stays, and a mean of
-            exactly zero its gradient); None for never.
+            exactly zero keeps its gradient); None for never.
         noise: Standard normal numbers, one per sample and unit; drawn here if None.
 
     Returns:

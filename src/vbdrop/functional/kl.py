@@ -12,8 +12,8 @@ def kl_sum_reference(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: fl
     Args:
         theta: Means of the weights.
         log_sigma2: Log variances of the weights, of the same shape, float32 or float64.
-        prior: The prior of each of them.
-        factor: What the KL of each weight is multiplied with: one number, or a tensor that broadcasts against them.
+        prior: The prior of each weight.
+        factor: A factor on the KL of each weight: one number, or a tensor that broadcasts against the weights.
 
     Returns:
         The sum over the weights: one number.
@@ -31,10 +31,10 @@ def kl_sum_reference(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: fl
 def kl_and_gradients_reference(
     theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: float | Tensor = 1.0, scale: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The value of `kl_sum_reference`, and ``scale`` times its gradients towards ``theta`` and ``log_sigma2``.
+    """The value of `kl_sum_reference`, and ``scale`` times its gradients with respect to ``theta`` and ``log_sigma2``.
 
-    The gradients are those of the closed form, and the exponential is taken once for all. The other arguments are those
-    of `kl_sum_reference`.
+    The gradients are in closed form, and the exponential is computed only once. The other arguments are those of
+    `kl_sum_reference`.
 
     Example:
         >>> from vbdrop.priors import Hierarchical

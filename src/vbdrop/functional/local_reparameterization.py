@@ -4,7 +4,7 @@ If the weights are independent Gaussians with means ``weight`` and variances ``s
 
 .. math:: \mu = x\,\theta^T + b, \qquad \delta^2 = x^2\,(\sigma^2)^T, \qquad out = \mu + \delta\,\epsilon,
 
-with its own noise for every example, which makes the gradients quieter than one draw of the weights per batch.
+with separate noise for every example, so the gradients have less variance than with one draw of the weights per batch.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -17,8 +17,8 @@ from vbdrop.functional.masks import keep_factor, masked
 from vbdrop.functional.products import Product
 
 DEVIATION_FLOOR = 2.0**-50
-"""Deviations below this, 1e-15, count as this much, which is no noise, and get no gradient: that of a root is infinite
-at zero. Its square is exact in every precision."""
+"""Lower limit for standard deviations, 1e-15, which is no noise. Below it there is no gradient: that of the square
+root is infinite at zero. Its square is exact in every precision."""
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
@@ -76,7 +76,7 @@ def noisy_product_reference(
     product: Product,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """A sample of the output of a layer with these means and variances of its weights.
+    """A sample of the output of a layer, given the means and variances of its weights.
 
     Args:
         x: The layer's input.
@@ -101,9 +101,9 @@ def noisy_product_reference(
 
 
 def posterior_reference(theta: Tensor, log_sigma2: Tensor, threshold: float | None) -> tuple[Tensor, Tensor]:
-    """The means as a training forward uses them, and the variances.
+    """The means that a training forward uses, and the variances.
 
-    A mean of exactly zero is not changed by a mask, and keeps its gradient: a layer that starts at zero can learn.
+    A mean of exactly zero is not masked and keeps its gradient, so that a layer initialised to zero can learn.
 
     Args:
         theta: Means of the weights.

@@ -1,4 +1,4 @@
-"""Which weights are dead: those whose dropout rate says that they carry noise only."""
+"""Which weights are dead: those whose dropout rate shows that they carry only noise."""
 
 import math
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 LARGEST_THRESHOLD = 88.0
-"""Thresholds above this count as this much: its exponential is a float32."""
+"""Upper limit for thresholds: its exponential still fits into float32."""
 
 
 def largest_alpha(threshold: float) -> float:
-    """The alpha of this ``log_alpha``, as a number that float32 can hold.
+    """The alpha of this ``log_alpha``, limited to what float32 can represent.
 
     Example:
         >>> largest_alpha(0.0)
@@ -20,14 +20,14 @@ def largest_alpha(threshold: float) -> float:
 
 
 def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
-    """1 where ``log_alpha < threshold`` and 0 elsewhere, as a number to multiply with.
+    """1 where ``log_alpha < threshold`` and 0 elsewhere, as a factor.
 
-    It is decided without a logarithm, by ``sigma2 < exp(threshold) * theta**2``; a mean of exactly zero is dead.
+    It is computed without a logarithm, as ``sigma2 < exp(threshold) * theta**2``; a mean of exactly zero is dead.
 
     Args:
         theta: Means of the weights.
         sigma2: Variances of the weights, of the same shape.
-        threshold: The ``log_alpha`` from which on a weight counts as dead.
+        threshold: The ``log_alpha`` at or above which a weight is dead.
 
     Returns:
         A tensor like ``sigma2`` of zeros and ones.
@@ -46,7 +46,7 @@ def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
     Args:
         theta: Means of the weights.
         log_sigma2: Log variances of the weights, of the same shape.
-        threshold: The ``log_alpha`` from which on a weight counts as dead.
+        threshold: The ``log_alpha`` at or above which a weight is dead.
 
     Returns:
         True where a weight is alive.
@@ -59,7 +59,7 @@ def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
 
 
 def masked(theta: Tensor, keep: Tensor) -> Tensor:
-    """``theta`` where ``keep``, exact zeros elsewhere; the gradient reaches what is kept.
+    """``theta`` where ``keep`` is true, exact zeros elsewhere; only kept weights get a gradient.
 
     Example:
         >>> masked(torch.tensor([1.0, 2.0]), torch.tensor([True, False]))

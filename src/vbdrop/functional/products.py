@@ -1,4 +1,4 @@
-"""The two linear maps that carry noise: a matrix product and a convolution."""
+"""The two linear maps with noise: a matrix product and a convolution."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,7 +36,7 @@ class Convolution:
     Attributes:
         stride: The step in each dimension.
         padding: The zeros added on both sides of each dimension.
-        dilation: The distance of the kernel's taps in each dimension.
+        dilation: The spacing of the kernel's taps in each dimension.
         transposed: Whether it is the transposed map.
         output_padding: The size added to one side of the output, for the transposed map.
         groups: The number of groups of channels.
@@ -57,7 +57,7 @@ class Convolution:
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The convolution of ``x`` with ``weight``."""
-        # autocast knows these functions on every device, and torch.convolution on some
+        # autocast covers these functions on every device, but torch.convolution only on some
         if self.transposed:
             transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(self.stride) - 1]
             return transposed(

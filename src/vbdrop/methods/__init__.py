@@ -1,8 +1,8 @@
-"""The methods of the tables, one a file; `METHODS` lists them.
+"""The methods of the tables, one per file; `METHODS` lists them.
 
-Each keeps what it has to remember in the model's parameters and buffers. `finish` works in place: it returns the
-model itself, or the network inside of it, as a plain network that computes what the trained model computes in eval
-mode. Give it a deep copy to go on training.
+Each keeps its state in the model's parameters and buffers. `finish` works in place: it returns the model itself, or the
+network inside it, as a plain network that computes what the trained model computes in eval mode. Pass it a deep copy if
+training is to continue.
 """
 
 from vbdrop.methods.adversarial_dropout import AdversarialDropout

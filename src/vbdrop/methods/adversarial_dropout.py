@@ -1,4 +1,4 @@
-r"""Adversarial dropout (Park et al., AAAI 2018): the network also has to be right under the worst mask nearby.
+r"""Adversarial dropout (Park et al., AAAI 2018): the network must also be right under the worst nearby mask.
 
 With h the H features that enter the last layer and :math:`f(\epsilon)` the logits from :math:`h \circ \epsilon`,
 
@@ -7,20 +7,21 @@ With h the H features that enter the last layer and :math:`f(\epsilon)` the logi
 
 where :math:`\epsilon^s, \epsilon^0` are sampled Bernoulli masks. **SAdD**: the target is the label, D the
 cross-entropy and :math:`\epsilon^0 = \epsilon^s`. **VAdD**: the target is the distribution :math:`f(\epsilon^s)`, D
-the KL divergence. The adversarial mask maximises D to first order: of the flips that increase it, judged by :math:`J
-= h \circ \partial D/\partial(h\circ\epsilon)`, the ``int(delta * H)`` with the largest ``abs(J)`` are made, and the
-mask is rescaled by H over its sum. :math:`\lambda(t)` rises as :math:`e^{-5(1-t/T)^2}` over the first share T of the
-run.
+the KL divergence. The adversarial mask maximises D to first order: of the flips that increase it, according to
+:math:`J = h \circ \partial D/\partial(h\circ\epsilon)`, the ``int(delta * H)`` with the largest ``abs(J)`` are made,
+and the mask is rescaled by H over its sum. :math:`\lambda(t)` rises as :math:`e^{-5(1-t/T)^2}` over the first share T
+of the run.
 
-Published: Liu et al.: Table 2, CIFAR-10, scale 1, 45.50 %; Table 3, SVHN, 18.66 %; the settings are not said. Park et
+Published: Liu et al.: Table 2, CIFAR-10, scale 1, 45.50 %; Table 3, SVHN, 18.66 %; the settings are not stated. Park et
 al.'s own figures are for a much larger network.
 
-Deviations: the released code starts from a mask of ones, relying on other noise in the network; there, the gradient
-of VAdD is exactly zero without such noise, so here :math:`\epsilon^0` is a second sampled mask (the released call of
+Deviations: the released code starts from a mask of ones and relies on other noise in the network, without which the
+gradient of VAdD is exactly zero there; here :math:`\epsilon^0` is therefore a second sampled mask (the released call of
 SAdD returns None and does not run). The layers before the last have ordinary Bernoulli dropout, drawn once for both
 terms. The target of VAdD carries no gradient. The protocol's Adam and schedule replace the paper's. T is 80 of 300
-epochs in the paper, by when its network has long learned its data; a run of a few epochs is then still near chance, so
-here T is 0.8: the second term is at a tenth of its strength after a quarter of the run, at a half after half of it.
+epochs in the paper, by which time its network has long learned its data; a run of a few epochs is then still near
+chance, so here T is 0.8: the second term reaches a tenth of its strength after a quarter of the run, and half of it
+after half of the run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,9 +45,9 @@ def adversarial_mask(base: Tensor, slope: Tensor, flips: int) -> Tensor:
     """Flip the entries of a mask that increase a divergence the most, to first order.
 
     Args:
-        base: The mask to start from, of zeros and ones, a row an example.
-        slope: The derivative J of the divergence by each entry.
-        flips: The largest number of flips a row. Entries with equal slopes at the limit are not flipped.
+        base: The mask to start from, of zeros and ones, one row per example.
+        slope: The derivative J of the divergence with respect to each entry.
+        flips: The largest number of flips per row. Entries with equal slopes at the limit are not flipped.
 
     Returns:
         The new mask.
@@ -75,7 +76,7 @@ def rescaled(mask: Tensor) -> Tensor:
 
 @contextmanager
 def _seen_by(head: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """A list that fills with what enters and what leaves the module, at every call inside the context."""
+    """A list that collects the inputs and outputs of the module at every call inside the context."""
     seen: list[tuple[Tensor, Tensor]] = []
     handle = head.register_forward_hook(lambda module, args, output: seen.append((args[0], output)))
     try:
@@ -95,7 +96,7 @@ class AdversarialDropout(Method):
         delta: The share of the last hidden units whose mask may be flipped.
         weight: The largest lambda.
         ramp: The share of the run over which lambda rises.
-        rate: The dropout rate of what enters every layer but the first.
+        rate: The dropout rate of the inputs of every layer but the first.
         input_rate: The dropout rate of the network's inputs.
 
     Example:
@@ -164,7 +165,7 @@ class AdversarialDropout(Method):
         return adversarial_mask(base, features * slope, int(self.delta * features.shape[1]))
 
     def divergence(self, adversarial: Tensor, targets: Tensor, logits: Tensor) -> Tensor:
-        """D of each example: from the label (SAdD), or from the distribution under the sampled mask (VAdD)."""
+        """D per example: from the label (SAdD), or from the distribution under the sampled mask (VAdD)."""
         if self.mode == "sadd":
             return F.cross_entropy(adversarial, targets, reduction="none")
         expected = logits.log_softmax(1)

@@ -1,15 +1,15 @@
 r"""Bernoulli dropout (Hinton et al. 2012; Srivastava et al., JMLR 2014).
 
-What enters each layer is multiplied by :math:`r / (1 - p)` with :math:`r \sim \mathrm{Bernoulli}(1 - p)`, a draw per
-example and value (Eq. 2 of Liu et al. 2019). Nothing is left to rescale at test time (inverted dropout). The rate p
-is ``input_rate`` for the network's inputs and ``rate`` for every other layer.
+The inputs of each layer are multiplied by :math:`r / (1 - p)` with :math:`r \sim \mathrm{Bernoulli}(1 - p)`, drawn for
+each example and value (Eq. 2 of Liu et al. 2019). Nothing has to be rescaled at test time (inverted dropout). The rate
+p is ``input_rate`` for the network's inputs and ``rate`` for every other layer.
 
 Published: Srivastava, MNIST, 3 x 1024 ReLU units, 1.25 % (1.06 % with a max-norm constraint; no dropout 1.60 %). Liu
 et al.: Table 1, 3 x 340, 1.68 %; Table 2, scale 1, 45.55 %; Table 3, 20.31 %.
 
 Deviations: no max-norm constraint and no momentum schedule (the protocol's Adam); p = 0.2 at the inputs and 0.5
-elsewhere as in the original, where Liu et al. give 0.5 for all layers on SVHN and nothing for the rest. A
-convolution's inputs are dropped value by value, as in the original, not channel by channel.
+elsewhere, as in the original; Liu et al. state 0.5 for all layers on SVHN, and nothing for the rest. A convolution's
+inputs are dropped value by value, as in the original, not channel by channel.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ from vbdrop.train.method import Batch, Family, Method, Step
 
 @dataclass(frozen=True)
 class BernoulliDropout(Method):
-    """Fixed-rate dropout on what enters each layer.
+    """Fixed-rate dropout on the inputs of each layer.
 
     Attributes:
-        rate: The dropout rate of what enters every layer but the first.
+        rate: The dropout rate of the inputs of every layer but the first.
         input_rate: The dropout rate of the network's inputs.
 
     Example:

@@ -1,10 +1,10 @@
-r"""Concrete dropout (Gal, Hron and Kendall, NIPS 2017): Bernoulli dropout that learns a rate a layer.
+r"""Concrete dropout (Gal, Hron and Kendall, NIPS 2017): Bernoulli dropout that learns one rate per layer.
 
-What enters a layer is multiplied by :math:`(1 - d)/(1 - p)` with the relaxed mask
+The inputs of a layer are multiplied by :math:`(1 - d)/(1 - p)` with the relaxed mask
 
 .. math:: d = S\big((\log p - \log(1-p) + \log u - \log(1-u))/t\big), \qquad u \sim U(0, 1),
 
-a draw per example and value before a linear layer (t = 0.1), per example and channel before a convolution (t = 2/3).
+drawn per example and value before a linear layer (t = 0.1), per example and channel before a convolution (t = 2/3).
 The loss adds, for each layer with weights W, K input units and N training examples,
 
 .. math:: \frac{l^2}{N}\frac{\lVert W\rVert^2}{1-p} + \frac{e}{N}\,K\,\big(p\log p + (1-p)\log(1-p)\big),
@@ -15,8 +15,8 @@ Published: the authors' example, a small CNN on MNIST, 98.92 % with rates .012, 
 3 x 100 units 2.39 %, 3 x 340 units 1.61 %; Table 2, scale 1, 43.47 %; Table 3, 18.95 %.
 
 Deviations: the mean network is used at test time, not an average over masks, as for all methods of a table. The logit
-of p is used as it is, where the authors add 1e-7 inside the logarithms. Biases are left out of the norm, as in the
-authors' Keras code. ``length_scale2`` is 1e-2, that of the authors' example.
+of p is used as it is; the authors add 1e-7 inside the logarithms. Biases are not part of the norm, as in the authors'
+Keras code. ``length_scale2`` is 1e-2, as in the authors' example.
 """
 
 from collections.abc import Mapping
@@ -48,12 +48,12 @@ def concrete_mask(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
 
 
 class ConcreteNoise(nn.Module):
-    """Drops what enters a layer with a learned rate; `logit` is that of the drop probability.
+    """Drops the inputs of a layer at a learned rate; `logit` is that of the drop probability.
 
     Args:
         units: The number of input units or channels, K.
-        axis: Their axis, counted from the end; the mask is shared over the axes that follow.
-        rate: The drop probability at the start.
+        axis: Their axis, counted from the end; the mask is shared over the following axes.
+        rate: The initial drop probability.
         temperature: The temperature t of the relaxation.
 
     Example:
@@ -90,12 +90,12 @@ class ConcreteNoise(nn.Module):
 
 @dataclass(frozen=True)
 class ConcreteDropout(Method):
-    """Bernoulli dropout with a learned rate a layer.
+    """Bernoulli dropout with one learned rate per layer.
 
     Attributes:
-        entropy_weight: The factor e on the entropy of the masks: more of it makes the rates larger.
+        entropy_weight: The factor e on the entropy of the masks; larger values make the rates larger.
         length_scale2: The squared length scale of the prior on the weights.
-        rate: The drop probability at the start.
+        rate: The initial drop probability.
         temperature: The relaxation's temperature before a linear layer.
         spatial_temperature: The same, before a convolution.
 

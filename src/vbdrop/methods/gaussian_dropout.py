@@ -5,7 +5,7 @@ The outputs of each layer are sampled instead of its inputs (Eq. 3-5 of Liu et a
 .. math:: B_{md} \sim N\big(\textstyle\sum_k A_{mk}\theta_{kd},\; \alpha\sum_k A_{mk}^2\theta_{kd}^2\big),
     \qquad \alpha = p/(1-p),
 
-with its own noise for every example m and output d; A is what enters, :math:`\theta` the ``weight``. The rate p is
+with separate noise for every example m and output d; A is the input, :math:`\theta` the ``weight``. The rate p is
 fixed, and there is no penalty. At test time the mean is used.
 
 Published: Liu et al.: Table 1, 3 x 340, 1.64 %.
@@ -55,7 +55,7 @@ class GaussianDropout(Method):
         check_share(self, "rate", "input_rate")
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Convert every layer to one rate a layer, and freeze the rates."""
+        """Convert every layer with one rate per layer, and freeze the rates."""
         convert_rates_(model, per="layer", prior="log_uniform", rate=self.rate, input_rate=self.input_rate)
         for layer in model.modules():
             if isinstance(layer, NoisyLayer):

@@ -1,8 +1,8 @@
 r"""Dropout with multiplicative Gaussian noise (Srivastava et al., JMLR 2014, section 10).
 
-What enters each layer is multiplied by :math:`\xi \sim N(1, \alpha)`, :math:`\alpha = p/(1-p)`, a draw per example
-and value (Eq. 2 of Liu et al. 2019): the mean and variance of Bernoulli dropout at the rate p. Nothing changes at
-test time.
+The inputs of each layer are multiplied by :math:`\xi \sim N(1, \alpha)`, :math:`\alpha = p/(1-p)`, drawn per example
+and value (Eq. 2 of Liu et al. 2019): the mean and variance of Bernoulli dropout at rate p. There is no noise at test
+time.
 
 Published: Srivastava, Table 10, MNIST, 2 x 1024 units: 0.95 % against 1.08 % for Bernoulli (from memory, not
 checked). Liu et al.: Table 1, 3 x 340, 1.66 %; Table 2, scale 1, 46.52 %; Table 3, 20.22 %.
@@ -48,10 +48,10 @@ class MultiplicativeNoise(nn.Module):
 
 @dataclass(frozen=True)
 class GaussianNoise(Method):
-    """Fixed-rate Gaussian noise on what enters each layer.
+    """Fixed-rate Gaussian noise on the inputs of each layer.
 
     Attributes:
-        rate: The dropout rate p of what enters every layer but the first.
+        rate: The dropout rate p of the inputs of every layer but the first.
         input_rate: The dropout rate of the network's inputs.
 
     Example:

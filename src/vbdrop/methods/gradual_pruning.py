@@ -1,4 +1,4 @@
-r"""Gradual magnitude pruning (Zhu and Gupta 2017): the smallest weights go while the network trains.
+r"""Gradual magnitude pruning (Zhu and Gupta 2017): the smallest weights are pruned while the network trains.
 
 Every ``every`` steps, each layer keeps its largest weights, at the sparsity
 
@@ -10,9 +10,9 @@ weight gets no update and does not come back. The usual choice in practice; in "
 
 Published: none for the LeNets in the paper itself.
 
-Deviations: the same sparsity in every layer, as published, but for the output layer, which is pruned to 80 % at most,
-as Gale et al. do with the last layer of their networks. L2 in the loss, with the gradient 1e-4 w. Ours are shares of
-the run where the paper counts steps; the protocol's Adam.
+Deviations: the same sparsity in every layer, as published, except for the output layer, which is pruned to 80 % at
+most, as Gale et al. do with the last layer of their networks. L2 in the loss, with the gradient 1e-4 w. ``start`` and
+``stop`` are shares of the run, where the paper counts steps; the protocol's Adam.
 """
 
 from collections.abc import Mapping
@@ -45,11 +45,11 @@ class GradualPruning(Method):
     """Prune the smallest weights of each layer on a cubic schedule.
 
     Attributes:
-        sparsity: The share of the weights that is pruned in the end.
-        start: The share of the run at which the pruning starts.
+        sparsity: The final share of pruned weights.
+        start: The share of the run at which pruning starts.
         stop: The share of the run at which the final sparsity is reached.
         every: The steps between two prunings.
-        output_sparsity: The output layer's sparsity is never above this one.
+        output_sparsity: The largest sparsity of the output layer.
         decay: The factor on the sum of squared weights in the loss.
 
     Example:
@@ -91,7 +91,7 @@ class GradualPruning(Method):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Prune further where it is time, and keep the pruned at zero."""
+        """Prune further if it is due, and keep pruned weights at zero."""
         apply_masks_(model)
         start, stop, now = first_step(self.start, step), first_step(self.stop, step), step.index + 1
         if now == stop or (start <= now < stop and (now - start) % self.every == 0):

@@ -8,10 +8,10 @@ Published: LeNet-500-300, 434-174-78 units at 1.49 to 1.53 % (original 1.43 %); 
 (original 20-50 at 0.9 %).
 
 Deviations: one lambda for all groups; the lambdas of the published tables are not known. The output layer has groups
-on its inputs alone, the image's own channels none. Adam's steps do not shrink with the gradient, so a dead group
-keeps trembling at the size of the learning rate and never passes the authors' limit of 1e-4 on single weights: at the
-share ``cut`` of the run, a group is dead if the root mean square of its weights is below ``threshold``; it stays at
-zero while the rest of the run fine-tunes.
+only on its inputs, the image's own channels none. Adam's steps do not shrink with the gradient, so a dead group keeps
+oscillating at the scale of the learning rate and never falls below the authors' limit of 1e-4 on single weights. Here,
+at the share ``cut`` of the run, a group is dead if the root mean square of its weights is below ``threshold``; it stays
+at zero while the rest of the run fine-tunes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ def groups_of(model: nn.Module) -> Iterator[tuple[nn.Module, Tensor, int]]:
 
 @dataclass(frozen=True)
 class GroupLasso(Method):
-    """Group lasso on the units and channels, then fine-tuning of what is left.
+    """Group lasso on units and channels, then fine-tuning of the remaining weights.
 
     Attributes:
         weight: The factor lambda on the norm of a group.

@@ -1,6 +1,6 @@
 r"""L0 regularisation with hard concrete gates (Louizos, Welling and Kingma, ICLR 2018).
 
-A gate a unit: with :math:`u \sim U(0, 1)`,
+One gate per unit: with :math:`u \sim U(0, 1)`,
 
 .. math:: s = S\big((\log u - \log(1-u) + \log a)/\beta\big), \qquad z = \min(1, \max(0, s(\zeta-\gamma) + \gamma)),
 
@@ -13,15 +13,15 @@ expected number of units or weights, and the weights' squares, over the number N
 with |g| the number of weights that read the unit (``per="weight"``) or 1 (``per="unit"``). At test time :math:`z =
 \min(1, \max(0, S(\log a)(\zeta-\gamma)+\gamma))`.
 
-Published: LeNet-5, 20-25-45-462 at 0.9 %, and 9-18-65-25 at 1.0 % with a lambda a layer; LeNet-300-100, 219-214-100
+Published: LeNet-5, 20-25-45-462 at 0.9 %, and 9-18-65-25 at 1.0 % with one lambda per layer; LeNet-300-100, 219-214-100
 at 1.4 % and 266-88-33 at 1.8 % (the last two from memory, not checked).
 
-Deviations: the default counts units. With one lambda a weight, the inputs of a first layer, read by the most weights,
-go long before the hidden units do (LeNet-300-100, lambda 1, 15 epochs: 205-251-96 at 4.97 %); the authors chose a
-lambda a layer by hand for their smallest networks, and a count of units is such a choice. z is drawn per example, as
-for the other gates here, where the authors' LeNets draw one a batch. Gates sit on what enters every layer and on the
-output channels of the last convolution. The gates learn faster than the weights, by ``gate_lr``: at one rate they have
-hardly moved after 15 epochs. No averaging of the parameters over the steps at test time.
+Deviations: the default counts units. If weights are counted, the inputs of the first layer, which most weights read,
+die long before the hidden units do (LeNet-300-100, lambda 1, 15 epochs: 205-251-96 at 4.97 %); the authors chose one
+lambda per layer by hand for their smallest networks, and counting units is such a choice. z is drawn per example, as
+for the other gates here; the authors' LeNets draw one per batch. There are gates on the inputs of every layer and on
+the output channels of the last convolution. The gates learn faster than the weights, by ``gate_lr``: at the same rate
+they hardly move in 15 epochs. The parameters are not averaged over the steps at test time.
 """
 
 import math
@@ -73,8 +73,8 @@ class HardConcreteGate(nn.Module):
 
     Args:
         units: The number of units.
-        axis: Their axis, counted from the end; a gate is shared over the axes that follow.
-        rate: The dropout rate at the start.
+        axis: Their axis, counted from the end; a gate is shared over the following axes.
+        rate: The initial dropout rate.
 
     Example:
         >>> gate = HardConcreteGate(3, -1, rate=0.5).eval()
@@ -89,7 +89,7 @@ class HardConcreteGate(nn.Module):
         self.log_a = nn.Parameter(start + START_DEVIATION * torch.randn(units))
 
     def values(self) -> Tensor:
-        """What the gate multiplies with in eval mode."""
+        """The gate's factors in eval mode."""
         return stretched(torch.sigmoid(self.log_a))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,14 +103,14 @@ class HardConcreteGate(nn.Module):
 
 @dataclass(frozen=True)
 class HardConcrete(Method):
-    """Gates on units with a penalty on the expected number of those that are open.
+    """Gates on units with a penalty on the expected number of open ones.
 
     Attributes:
-        weight: The penalty lambda of a unit or a weight: more of it leaves fewer units.
+        weight: The penalty lambda per unit or weight; larger values leave fewer units.
         per: What the penalty counts: every ``"unit"`` once, or every ``"weight"`` that reads it.
         decay: The factor d on the expected squares.
-        rate: The dropout rate of a unit's gate at the start.
-        input_rate: The same, of the network's inputs.
+        rate: The initial dropout rate of a unit's gate.
+        input_rate: The same for the network's inputs.
         gate_lr: The learning rate of the gates, as a factor on that of the weights.
 
     Example:
@@ -146,11 +146,11 @@ class HardConcrete(Method):
         return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The gates apart."""
+        """Put the gates into their own group."""
         return gate_groups(model, lr=lr, gate_lr=self.gate_lr * lr)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        """The cross-entropy under one draw of the gates, and the penalty of those that are open."""
+        """The cross-entropy under one draw of the gates, and the penalty on open ones."""
         loss = cross_entropy(model, batch)
         for layer, name, gate in gates_of(model):
             if isinstance(gate, HardConcreteGate):

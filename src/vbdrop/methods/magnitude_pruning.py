@@ -1,17 +1,17 @@
-r"""Magnitude pruning (Han, Pool, Tran and Dally, NIPS 2015): train, prune, retrain, and again.
+r"""Magnitude pruning (Han, Pool, Tran and Dally, NIPS 2015): train, prune, retrain, and repeat.
 
-After training, a weight is pruned where :math:`|w| < q\, s`, with q the ``quality`` parameter and s the standard
-deviation of the layer's weights; the survivors keep their values and are retrained at a tenth of the learning rate.
-Pruning and retraining are repeated, a pruned weight never comes back.
+After training, a weight is pruned if :math:`|w| < q\, s`, with q the ``quality`` parameter and s the standard deviation
+of the layer's weights; the survivors keep their values and are retrained at a tenth of the learning rate. Pruning and
+retraining are repeated; a pruned weight never comes back.
 
 Published: LeNet-300-100 1.64 -> 1.59 %, 12 times fewer weights (8, 9, 26 % remain); LeNet-5 0.80 -> 0.77 %, 12 times
 (66, 12, 8, 19 % remain).
 
-Deviations: within one run, whose first share ``pretrain`` is the training, followed by ``rounds`` prunings at equal
-distances, the last with twice the time to retrain. s is taken over the weights that are left. One quality parameter
-for all layers. The number of rounds is not published for the LeNets. The protocol's Adam, with its schedule going on,
+Deviations: everything is one run, whose first share ``pretrain`` is the training, followed by ``rounds`` prunings at
+equal intervals, the last with twice the time to retrain. s is computed over the remaining weights. One quality
+parameter for all layers. The number of rounds is not published for the LeNets. The protocol's Adam and its schedule,
 where the paper used SGD: the optimizer's steps are shortened to a tenth after the fact, which for Adam is the same as
-a tenth of the learning rate. L2 in the loss, with the gradient of Caffe's example, 5e-4 w; biases kept.
+a tenth of the learning rate. L2 in the loss, with the gradient of Caffe's example, 5e-4 w; biases are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ BEFORE = ("weight_before", "bias_before")
 
 
 def prune_(layer: nn.Module, quality: float) -> None:
-    """Drop the layer's weights below ``quality`` standard deviations of those that are left.
+    """Prune the layer's weights below ``quality`` standard deviations of the remaining ones.
 
     Example:
         >>> layer = nn.Linear(4, 1)
@@ -50,11 +50,11 @@ def prune_(layer: nn.Module, quality: float) -> None:
 
 @dataclass(frozen=True)
 class MagnitudePruning(Method):
-    """Train, prune small weights, retrain; a number of times.
+    """Train, then repeatedly prune small weights and retrain.
 
     Attributes:
         quality: Weights below this many standard deviations are pruned.
-        rounds: How often it is pruned and retrained.
+        rounds: The number of prunings.
         pretrain: The share of the run before the first pruning.
         retrain_lr: The factor on the learning rate in retraining.
         decay: The factor on the sum of squared weights in the loss.
@@ -97,7 +97,7 @@ class MagnitudePruning(Method):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """In retraining, shorten the step; prune where a round starts; keep the pruned at zero."""
+        """Shorten the step in retraining; prune when a round starts; keep pruned weights at zero."""
         factor = self.retrain_lr if started(self.pretrain, step) else 1.0
         for parameter, before in _with_before(model):
             before.lerp_(parameter, factor)

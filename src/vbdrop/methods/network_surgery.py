@@ -5,16 +5,16 @@ Every weight W is kept and updated; the forward uses :math:`W \circ T` with a bi
 .. math:: T \leftarrow 0 \text{ if } |W| \le 0.9\,t, \qquad T \leftarrow 1 \text{ if } |W| > 1.1\,t, \qquad
     t = \max(m + c\,s, 0),
 
-else it stays; m and s are mean and standard deviation of :math:`|W|` in the layer, taken once from the trained
-network, and c is ``c_rate``. T is updated with the probability :math:`(1 + \gamma i)^{-1}` at step i of the surgery,
-which ends before the run does: the rest trains the survivors.
+otherwise it stays; m and s are mean and standard deviation of :math:`|W|` in the layer, computed once from the trained
+network, and c is ``c_rate``. T is updated with probability :math:`(1 + \gamma i)^{-1}` at step i of the surgery, which
+ends before the run does: the rest trains the survivors.
 
 Published: LeNet-300-100 2.28 -> 1.99 %, 56 times fewer weights (the released network, measured: 53.8 times at 1.99
 %); LeNet-5 0.91 -> 0.91 %, 108 times.
 
 Deviations: pretraining, surgery and training of the survivors are shares of one run. The example in the authors'
-README has :math:`\gamma` = 1e-4 over 14,000 steps, so that the probability falls to 1 / 2.4: ``slowdown`` is that 1.4
-whatever the length of the run. One ``c_rate`` for all layers, where the authors tuned it by layer and released one.
+README has :math:`\gamma` = 1e-4 over 14,000 steps, so that the probability falls to 1 / 2.4: ``slowdown`` is that 1.4,
+whatever the length of the run. One ``c_rate`` for all layers; the authors tuned it per layer and released one.
 Biases are not masked. The protocol's Adam instead of SGD with momentum, and L2 in the loss with the gradient of
 Caffe's example, 5e-4 W: all W are updated with the gradient at :math:`W \circ T`, by Adam's steps.
 """
@@ -51,14 +51,14 @@ def surgery(mask: Tensor, dense: Tensor, threshold: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NetworkSurgery(Method):
-    """Cut and splice weights around a threshold while all of them go on learning.
+    """Cut and splice weights around a threshold while all of them keep learning.
 
     Attributes:
-        c_rate: The threshold is so many standard deviations above the mean size of a layer's weights.
+        c_rate: The threshold is this many standard deviations above the mean size of a layer's weights.
         pretrain: The share of the run before the surgery.
         stop: The share of the run at which the surgery ends.
         slowdown: An update's probability at the end of the surgery is ``1 / (1 + slowdown)``.
-        decay: The factor on the sum of all squared weights, the cut ones too, in the loss.
+        decay: The factor on the sum of all squared weights, including cut ones, in the loss.
 
     Example:
         >>> sorted(NetworkSurgery().build(nn.Linear(4, 2)).state_dict())
@@ -101,7 +101,7 @@ class NetworkSurgery(Method):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Give all of W the optimizer's step, and update the masks with the step's probability."""
+        """Apply the optimizer's step to all of W, and update the masks with the step's probability."""
         start, stop = first_step(self.pretrain, step), first_step(self.stop, step)
         for _, layer in weight_layers(model):
             dense, threshold, mask = layer.get_buffer("dense"), layer.get_buffer("threshold"), mask_of(layer)

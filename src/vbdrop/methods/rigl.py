@@ -1,19 +1,18 @@
 r"""RigL (Evci, Gale, Menick, Castro and Elsen, ICML 2020): sparse from the first step, with connections that move.
 
-The masks start at random, at the wanted sparsity. Every ``every`` steps, until the share ``stop`` of the run, each
-layer with n connections drops the :math:`k = f_t\, n` of them with the smallest :math:`|w|` and grows, among those it
-then has not, the k with the largest gradient :math:`|\partial L/\partial w|`, starting at zero; :math:`f_t =
+The masks start at random, at the target sparsity. Every ``every`` steps, until the share ``stop`` of the run, each
+layer with n connections drops the :math:`k = f_t\, n` of them with the smallest :math:`|w|` and grows, among those that
+are then absent, the k with the largest gradient :math:`|\partial L/\partial w|`, starting at zero; :math:`f_t =
 \tfrac{\alpha}{2}(1 + \cos(\pi t/T))`. The sparsity of a layer follows Erdos-Renyi-Kernel: its density is proportional
-to (inputs + outputs + kernel sizes) / (inputs * outputs * kernel sizes), or it is the same in all.
+to (inputs + outputs + kernel sizes) / (inputs * outputs * kernel sizes); or it is the same in all layers.
 
 Published (Evci et al., appendix B): LeNet-300-100, about 6,470 connections (41 times fewer) at 1.48 % at the end;
 restarted from the shrunken network ("RigL+"), about 3,190 (83.5 times) at 1.69 %.
 
-Deviations: the products are dense, so nothing is saved in training, and the dense gradient is there at every step;
-Adam's moments of an absent connection follow it, so that a grown connection starts with a known scale, where the
-paper's SGD (0.2, with momentum, 200 epochs) starts from zero momentum. The optimizer's step is also made at an update.
-Bias and normalisation stay dense; so does the output layer, and L2 has the gradient 1e-4 w, as in the authors' code for
-MNIST.
+Deviations: the products are dense, so training saves nothing, and the dense gradient is available at every step. Adam's
+moments of an absent connection follow it, so that a grown connection starts with a known scale; the paper's SGD (0.2,
+with momentum, 200 epochs) starts from zero momentum. The optimizer's step is also made at an update. Biases and
+normalisation stay dense; so does the output layer, and L2 has the gradient 1e-4 w, as in the authors' code for MNIST.
 """
 
 import math
@@ -33,14 +32,14 @@ from vbdrop.train.sparsity import weight_layers
 
 
 def erdos_renyi_densities(shapes: list[torch.Size], density: float) -> list[float]:
-    """The density of each layer, at most 1, such that together they have this one.
+    """The density of each layer, at most 1, for an overall density.
 
     Args:
         shapes: The shapes of the layers' weights.
         density: The share of all weights that is kept.
 
     Returns:
-        A density a layer.
+        One density per layer.
 
     Example:
         >>> shapes = [torch.Size([300, 784]), torch.Size([100, 300]), torch.Size([10, 100])]
@@ -64,10 +63,10 @@ def moved(mask: Tensor, weight: Tensor, gradient: Tensor, count: int) -> Tensor:
     """The mask after ``count`` connections were dropped by size and as many grown by gradient.
 
     Args:
-        mask: The connections that there are.
+        mask: The existing connections.
         weight: The weights.
         gradient: The dense gradient.
-        count: How many move; what was dropped may be grown again.
+        count: How many move; a dropped connection may be grown again.
 
     Returns:
         A mask with as many connections as before.
@@ -87,7 +86,7 @@ class RigL(Method):
     """Sparse training with connections that are dropped by size and grown by gradient.
 
     Attributes:
-        sparsity: The share of the weights that is absent, all the time; with ``dense_output``, of the other layers'.
+        sparsity: The share of absent weights, at all times; with ``dense_output``, that of the other layers.
         distribution: ``"erk"`` for Erdos-Renyi-Kernel, ``"uniform"`` for the same sparsity in every layer.
         every: The steps between two updates.
         fraction: The share of a layer's connections that moves at the first update; it falls to 0 on a cosine.
@@ -122,7 +121,7 @@ class RigL(Method):
         check_not_negative(self, "decay")
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Add random masks at the wanted sparsity."""
+        """Add random masks at the target sparsity."""
         add_masks_(model)
         layers = [layer for _, layer in weight_layers(model)]
         sparse = layers[:-1] if self.dense_output and len(layers) > 1 else layers
@@ -146,7 +145,7 @@ class RigL(Method):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Keep absent connections at zero and, where it is time, move some."""
+        """Keep absent connections at zero and, if an update is due, move some."""
         apply_masks_(model)
         if (step.index + 1) % self.every or step.index >= first_step(self.stop, step):
             return

@@ -6,20 +6,20 @@ A trained network is trained further with the loss
     L^C = -\sum_i\log\sum_j\pi_j N(w_i|\mu_j, \lambda_j^{-1}),
 
 over weights and mixture together; CE is the mean over the examples, N their number. Component 0 stays at :math:`\mu_0
-= 0` with the share :math:`\pi_0`; the last term are Gamma hyper-priors on the precisions. In the end components that
-have become the same are merged, and each weight takes the mean of its most likely component: those of component 0 are
+= 0` with share :math:`\pi_0`; the last term is the Gamma hyper-priors on the precisions. At the end, components that
+have become equal are merged, and each weight is set to the mean of its most likely component; for component 0 that is
 zero.
 
 Published: LeNet-300-100, 1.89 -> 1.94 %, 4.3 % of the weights not zero (23 times fewer; 64 times in bits); LeNet-5,
 0.88 -> 0.97 %, 0.5 % (200 times). A reproduction by others with the same number of epochs: 6.98 % at 1.93 %, and 5.33
-% at 0.60 % for LeNet-5: the 0.5 % were not found again.
+% at 0.60 % for LeNet-5; the 0.5 % was not reproduced.
 
-Deviations: the pretraining is the first share of the same run. The share of each other component starts equal and is
-learned; the precisions' hyper-priors are those of the authors' tutorial. The 13 hyper-parameters, which the authors
-searched for each network, are at one setting, with tau as the knob. Weights alone, biases are neither shared nor
-quantised. Learning rates are factors on the protocol's: 1 for the weights, 0.1 for the means, 3 for precisions and
-shares (the tutorial's 5e-4, 1e-4, 3e-3, 3e-3, where its network was trained at 1e-3). In eval mode the network is the
-merged and quantised one.
+Deviations: the pretraining is the first share of the same run. The shares of the other components start equal and are
+learned; the hyper-priors on the precisions are those of the authors' tutorial. The 13 hyper-parameters, which the
+authors searched for each network, have one setting, with tau as the knob. Biases are neither shared nor quantised.
+Learning rates are factors on the protocol's: 1 for the weights, 0.1 for the means, 3 for precisions and shares (the
+tutorial's 5e-4, 1e-4, 3e-3, 3e-3, for a network trained at 1e-3). In eval mode the network is the merged and quantised
+one.
 """
 
 from collections.abc import Mapping
@@ -41,10 +41,10 @@ MERGE_BELOW = 1e-10
 """Components with a smaller divergence are merged."""
 
 ZERO_PRIOR, OTHER_PRIOR = (5e3, 2.0), (2.5e2, 0.1)
-"""Shape a and rate b of the Gamma hyper-priors on the precisions: of component 0, and of the others."""
+"""Shape a and rate b of the Gamma hyper-priors on the precisions: for component 0, and for the others."""
 
 START_DEVIATION = 0.25
-"""The standard deviation of every component at the start."""
+"""The initial standard deviation of every component."""
 
 
 class SharedWeights(nn.Module):
@@ -52,7 +52,7 @@ class SharedWeights(nn.Module):
 
     Args:
         network: The network.
-        components: The number of components beside that at zero.
+        components: The number of components besides the one at zero.
         zero_share: The fixed share of the component at zero.
 
     Example:
@@ -84,7 +84,7 @@ class SharedWeights(nn.Module):
             self.register_buffer(name, value, persistent=False)
 
     def components(self) -> Components:
-        """The mixture as it is, component 0 first."""
+        """The current mixture, component 0 first."""
         log_shares = torch.cat([self.log_zero, self.log_rest + self.share_logits.log_softmax(0)])
         means = torch.cat([torch.zeros_like(self.means[:1]), self.means])
         return Components(log_shares, means, self.log_precisions.exp())
@@ -97,7 +97,7 @@ class SharedWeights(nn.Module):
 
     @torch.no_grad()
     def start_(self) -> None:
-        """Spread the means over the range of the trained weights, and let the mixture take part from now on."""
+        """Spread the means over the range of the trained weights, and activate the mixture."""
         weights = [layer.weight for _, layer in weight_layers(self.network)]
         low, high = min(w.min().item() for w in weights), max(w.max().item() for w in weights)
         self.means.copy_(torch.linspace(low, high, len(self.means)))
@@ -126,7 +126,7 @@ class SoftWeightSharing(Method):
 
     Attributes:
         tau: The factor on the mixture's negative log likelihood, a sum over the weights.
-        components: The number of components beside that at zero.
+        components: The number of components besides the one at zero.
         zero_share: The fixed share of the component at zero.
         pretrain: The share of the run before the mixture.
 
@@ -152,11 +152,11 @@ class SoftWeightSharing(Method):
         check_share(self, "zero_share", "pretrain")
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Put the mixture beside the network."""
+        """Wrap the network with its mixture."""
         return SharedWeights(model, self.components, self.zero_share)
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The mixture apart, with learning rates of its own."""
+        """Put the mixture into separate groups, with their own learning rates."""
         shared = _shared(model)
         return [
             {"params": list(shared.network.parameters()), "lr": lr},
@@ -172,13 +172,13 @@ class SoftWeightSharing(Method):
         return loss
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Start the mixture where the pretraining ends."""
+        """Start the mixture when the pretraining ends."""
         if starts_next(self.pretrain, step):
             _shared(model).start_()
 
     @torch.no_grad()
     def finish(self, model: nn.Module) -> nn.Module:
-        """The network itself, its weights replaced by the quantised ones."""
+        """The network itself, with quantised weights."""
         shared = _shared(model)
         for name, value in shared.final_weights().items():
             shared.network.get_parameter(name).copy_(value)

@@ -2,17 +2,17 @@ r"""Structured Bayesian pruning (Neklyudov, Molchanov, Ashukha and Vetrov, NIPS 
 
 Each unit or channel is multiplied by :math:`\theta = e^z`, z normal and truncated to [-20, 0], with the log-uniform
 prior on the same interval. The loss is the mean cross-entropy plus ``kl_weight`` times the KL (a sum over the units)
-over the number of examples. A unit is kept where its signal-to-noise ratio :math:`E\theta/\sqrt{Var\,\theta}` exceeds
-1, and at test time it is multiplied by :math:`E\theta`. The formulas are in
+over the number of examples. A unit is kept if its signal-to-noise ratio :math:`E\theta/\sqrt{Var\,\theta}` exceeds 1;
+at test time it is multiplied by :math:`E\theta`. The formulas are in
 `vbdrop.methods.shared.truncated_log_normal`.
 
 Published: LeNet-500-300, 1.55 %, 245-160-55 units; LeNet-5, 0.86 %, 3-18-284-283. A rerun by others on LeNet-500-300:
 255-100-43.
 
 Deviations: the pretraining is the first share of the same run (the authors restored a checkpoint). The noise is drawn
-per example, as for the other gates here, where the released code draws one a batch. Gates sit on what enters every
-layer and on the output channels of the last convolution; the released LeNet-5 has gates after its convolutions alone,
-and cannot give the published structure. The moments are computed with ``log_ndtr`` in float64, where the released
+per example, as for the other gates here; the released code draws one per batch. There are gates on the inputs of every
+layer and on the output channels of the last convolution; the released LeNet-5 has gates only after its convolutions,
+and cannot yield the published structure. The moments are computed with ``log_ndtr`` in float64, where the released
 code replaces NaN and infinity of ``erfcx`` by 1. ``kl_weight`` is 1 in the paper and a knob here. The protocol's Adam
 has beta1 = 0.9, not 0.95.
 """
@@ -33,11 +33,11 @@ from vbdrop.train.method import Batch, Family, Method, Step
 
 
 class LogNormalGate(nn.Module):
-    """Multiplies each unit by truncated log-normal noise; by its mean, or zero where dead, in eval mode.
+    """Multiplies each unit by truncated log-normal noise; in eval mode by its mean, or by zero if dead.
 
     Args:
         units: The number of units.
-        axis: Their axis, counted from the end; the noise is shared over the axes that follow.
+        axis: Their axis, counted from the end; the noise is shared over the following axes.
 
     Example:
         >>> gate = LogNormalGate(3, -1).eval()
@@ -60,7 +60,7 @@ class LogNormalGate(nn.Module):
 
     @torch.no_grad()
     def values(self) -> Tensor:
-        """What the gate multiplies with in eval mode."""
+        """The gate's factors in eval mode."""
         if not self.active:
             return torch.ones_like(self.mu)
         alive = truncated_log_normal.signal_to_noise(self.mu, self.log_sigma) > 1
@@ -83,7 +83,7 @@ class StructuredBayesianPruning(Method):
     """Truncated log-normal gates on the units of a trained network.
 
     Attributes:
-        kl_weight: The factor on the KL: more of it leaves fewer units.
+        kl_weight: The factor on the KL; larger values leave fewer units.
         pretrain: The share of the run before the gates are active.
         gate_lr: The learning rate of the gates, as a factor on that of the weights.
 
@@ -113,7 +113,7 @@ class StructuredBayesianPruning(Method):
         return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The gates apart."""
+        """Put the gates into their own group."""
         return gate_groups(model, lr=lr, gate_lr=self.gate_lr * lr)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
@@ -126,7 +126,7 @@ class StructuredBayesianPruning(Method):
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Switch the gates on where the pretraining ends."""
+        """Switch the gates on when the pretraining ends."""
         if starts_next(self.pretrain, step):
             for _, _, gate in gates_of(model):
                 gate.get_buffer("active").fill_(True)

@@ -7,20 +7,20 @@ N(\theta, \alpha\theta^2)` and the prior is log-uniform (Eq. 6-8 of Liu et al. 2
   :math:`B_{md} \sim N(\sum_k A_{mk}\theta_{kd}, \sum_k \alpha A_{mk}^2\theta_{kd}^2)`; the KL is summed over all
   weights.
 * Type **A** (correlated weight noise): :math:`B = (A \circ \xi)\theta` with :math:`\xi_{mk} \sim N(1, \alpha_k)`; the
-  noisy quantity is one scale an input unit, and the KL is summed over the units.
+  noisy quantity is one scale per input unit, and the KL is summed over the units.
 
-Two approximations of the KL, both with a constant that is dropped: Kingma's cubic, valid for :math:`\alpha \le 1`,
+There are two approximations of the KL, both up to a constant: Kingma's cubic, valid for :math:`\alpha \le 1`,
 
 .. math:: -\tfrac12\log\alpha - c_1\alpha - c_2\alpha^2 - c_3\alpha^3,
 
 and Molchanov's sigmoid, valid for every alpha, :math:`\tfrac12\log(1+\alpha^{-1}) + k_1(1 - S(k_2 + k_3\log\alpha))`.
 Kingma's variant A2 is type A with ``kl_weight=1/3``.
 
-Published: Liu et al.: Table 1, 3 x 340, 1.62 %; Table 2, scale 1, 44.12 %; Table 3, 19.74 %; which type, sharing and
-approximation is not said.
+Published: Liu et al.: Table 1, 3 x 340, 1.62 %; Table 2, scale 1, 44.12 %; Table 3, 19.74 %; type, sharing and
+approximation are not stated.
 
-Deviations: the defaults are type B, cubic, one alpha a layer; no early stopping on validation. Alpha is a clamped
-``exp(log_alpha)`` whose gradient points back inside at the bound, not a sigmoid.
+Deviations: the defaults are type B, cubic, one alpha per layer; no early stopping on validation data. Alpha is a
+clamped ``exp(log_alpha)`` that keeps the gradient pointing back inside at the bound, not a sigmoid.
 """
 
 from collections.abc import Mapping
@@ -41,17 +41,17 @@ from vbdrop.priors import Prior, as_prior
 from vbdrop.train.method import Batch, Family, Method, Step
 
 PRIORS = {"cubic": "log_uniform_cubic", "sigmoid": "log_uniform"}
-"""The approximation's name -> the prior's."""
+"""Name of the approximation -> name of the prior."""
 
 
 class InputNoise(nn.Module):
-    r"""Type A: multiplies what enters by :math:`\xi \sim N(1, \alpha)` with a learned alpha a unit or a layer.
+    r"""Type A: multiplies the inputs by :math:`\xi \sim N(1, \alpha)` with one learned alpha per unit or layer.
 
     Args:
         units: The number of input units or channels.
         axis: Their axis, counted from the end.
         shared: Whether they share one alpha.
-        rate: The dropout rate p at the start.
+        rate: The initial dropout rate p.
         prior: The log-uniform prior, in one of its approximations.
 
     Example:
@@ -69,7 +69,7 @@ class InputNoise(nn.Module):
         self.log_alpha = nn.Parameter(start if shared else start.repeat(units))
 
     def kl(self) -> Tensor:
-        """The KL of the scales from their prior: a sum over the units, also where they share one alpha."""
+        """The KL of the scales from their prior: a sum over the units, even if they share one alpha."""
         return self.prior.kl_at(self.log_alpha).sum() * (self.units / self.log_alpha.numel())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,12 +87,12 @@ class VariationalDropout(Method):
     """Gaussian dropout with learned rates under the log-uniform prior.
 
     Attributes:
-        noise: ``"b"`` for noise on the weights by local reparameterization, ``"a"`` for noise on what enters.
-        approximation: The KL's: ``"cubic"`` (alpha at most 1) or ``"sigmoid"`` (any alpha).
+        noise: ``"b"`` for noise on the weights by local reparameterization, ``"a"`` for noise on the inputs.
+        approximation: That of the KL: ``"cubic"`` (alpha at most 1) or ``"sigmoid"`` (any alpha).
         per: What has one alpha: the ``"layer"``, every input ``"unit"``, or (type B only) every ``"weight"``.
         kl_weight: The factor on the KL.
-        rate: The dropout rate at the start.
-        input_rate: The same, of the first layer.
+        rate: The initial dropout rate.
+        input_rate: The same for the first layer.
 
     Example:
         >>> model = VariationalDropout(noise="a", per="unit").build(nn.Linear(4, 2))
@@ -140,7 +140,7 @@ class VariationalDropout(Method):
         return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The rates apart, without weight decay (type B)."""
+        """Put the rates into their own group, without weight decay (type B)."""
         return param_groups(model, lr=lr, weight_decay=0.0) if self.noise == "b" else super().groups(model, lr)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:

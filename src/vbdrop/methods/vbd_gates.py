@@ -1,9 +1,9 @@
 r"""Variational Bayesian dropout on units (Liu et al., CVPR 2019, section 5.2): smaller layers.
 
-What leaves an activation is multiplied by a gate a unit or channel (Eq. 19), :math:`B' = f(B) \circ W'` with
+The output of an activation is multiplied by one gate per unit or channel (Eq. 19), :math:`B' = f(B) \circ W'` with
 :math:`q(w') = N(\theta, \alpha\theta^2)` and the penalty :math:`\sum\tfrac12\log(1 + \alpha^{-1})` over the number of
-examples. A unit is dead where :math:`\log\alpha \ge` ``threshold``; its gate is folded into the weights. With
-``shrink_every``, units that stay dead are taken out while the network trains.
+examples. A unit is dead if :math:`\log\alpha \ge` ``threshold``; its gate is folded into the weights. With
+``shrink_every``, units that stay dead are removed while the network trains.
 
 VIBNet (Dai, Zhu, Guo and Wipf, ICML 2018) has the same gate and the same penalty from the information bottleneck, but
 counts a channel's term once for every position of its feature map: ``weighting="positions"``. In a network of linear
@@ -13,9 +13,9 @@ Published (Table 5): LeNet-500-300, 1.35 %, 179-160-60 units (14.0 times fewer w
 (19.4 times). VIBNet: LeNet-300-100, 97-71-33 at 1.6 % (27.8 times).
 
 Deviations: the weight of the penalty is not published, and 1 is too weak for so few gates, so ``kl_weight`` is chosen
-on validation. A gate's noise is drawn per example (the released layer draws one a batch) and shared over space. The
-gates sit on what enters a layer, which is the same place, and on the output channels of the last convolution; the
-released layer also masks in training. Trained from scratch, where VIBNet starts from a trained network; with
+on validation data. A gate's noise is drawn per example (the released layer draws one per batch) and shared over space.
+There are gates on the inputs of a layer, which is the same place, and on the output channels of the last convolution;
+the released layer also masks in training. Training is from scratch, where VIBNet starts from a trained network; with
 ``pretrain``, the first share of the run makes one. ``refine`` is ours: a last share without the penalty.
 """
 
@@ -38,18 +38,18 @@ from vbdrop.train.method import Batch, Family, Step, option
 
 @dataclass(frozen=True)
 class VBDGates(Staged):
-    """A gate a unit under the hierarchical prior.
+    """One gate per unit under the hierarchical prior.
 
     Attributes:
-        kl_weight: The factor on the penalty: more of it leaves fewer units.
-        threshold: A unit is dead from this ``log_alpha`` on.
-        weighting: ``"units"``: every unit counts once; ``"positions"``: as often as its feature map has positions.
+        kl_weight: The factor on the penalty; larger values leave fewer units.
+        threshold: The ``log_alpha`` at or above which a unit is dead.
+        weighting: ``"units"``: every unit counts once; ``"positions"``: once for every position of its feature map.
         gate_lr: The learning rate of the gates, as a factor on that of the weights.
-        hold: The share of the run for which the penalty is held at 0, from the end of ``pretrain`` on.
+        hold: The share of the run, after ``pretrain``, for which the penalty is held at 0.
         ramp: The share of the run over which it then rises.
         pretrain: The first share of the run, in which the plain network trains, all gates at 1; 0 for none.
-        refine: The last share of the run, in which the penalty is off, dead gates are so for good, and the survivors
-            train with the noise that they have; 0 for none.
+        refine: The last share of the run, in which the penalty is off, dead gates stay dead, and the survivors train
+            with the noise that they have; 0 for none.
 
     Example:
         >>> VBDGates().build(nn.Linear(4, 2)).gate
@@ -79,11 +79,11 @@ class VBDGates(Staged):
         check_share(self, "hold", "ramp", zero=True)
 
     def convert(self, model: nn.Module) -> None:
-        """Convert every layer with `vbdrop.Units`, the output channels of the last convolution too."""
+        """Convert every layer with `vbdrop.Units`, including the output channels of the last convolution."""
         convert_(model, unit_gates(Units(threshold=self.threshold), model))
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The gates apart, without weight decay."""
+        """Put the gates into their own group, without weight decay."""
         return param_groups(model, lr=lr, rate_lr=self.gate_lr * lr, weight_decay=0.0)
 
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
@@ -108,6 +108,6 @@ class VBDGates(Staged):
 
 
 def _count_positions(positions: dict[Variational, int], gate: nn.Module, args: tuple[Tensor, ...]) -> None:
-    """Note how many positions the feature map has that enters this gate."""
+    """Record how many positions the feature map at this gate has."""
     if isinstance(gate, Gate):
         positions[gate] = prod(args[0].shape[args[0].dim() + gate.axis + 1 :])

@@ -2,14 +2,14 @@ r"""Variational Bayesian dropout as a regulariser (Liu et al., CVPR 2019): learn
 
 Gaussian dropout by local reparameterization (Eq. 3), :math:`q(w) = N(\theta, \alpha\theta^2)` (Eq. 4), and the
 objective of Eq. 17: the mean cross-entropy plus ``kl_weight`` over the number of examples times :math:`\sum_{kd}
-\tfrac12\log(1 + \alpha^{-1})`, summed over all weights, also where they share one alpha.
+\tfrac12\log(1 + \alpha^{-1})`, summed over all weights, even if they share one alpha.
 
 Published: Table 1, MNIST, 3 x 100 to 3 x 1060 units: 1.56, 1.53, 1.53, 1.52, 1.45 %; Table 2, CIFAR-10, scale 1, 1.5,
 2: 39.50, 38.88, 38.52 %; Table 3, SVHN, 17.46 %.
 
-Deviations: what shares an alpha, the KL's weight and the rates at the start are not published. The default is one
-alpha a weight and a tenth of the KL: with the full sum over the weights and one alpha a layer or unit the network
-underfits (alpha 10 to 30), so the weight is chosen on validation. Nothing is masked.
+Deviations: what shares an alpha, the weight of the KL and the initial rates are not published. The default is one alpha
+per weight and a tenth of the KL: with the full sum over the weights and one alpha per layer or unit the network
+underfits (alpha 10 to 30), so the weight is chosen on validation data. Nothing is masked.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ class VBDRates(Method):
     Attributes:
         per: What has one alpha: every ``"weight"``, every input ``"unit"``, or the ``"layer"``.
         kl_weight: The factor on the KL.
-        rate: The dropout rate at the start.
-        input_rate: The same, of the first layer.
+        rate: The initial dropout rate.
+        input_rate: The same for the first layer.
 
     Example:
         >>> VBDRates(per="unit").build(nn.Linear(4, 2)).log_alpha.shape
@@ -62,7 +62,7 @@ class VBDRates(Method):
         return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The rates apart, without weight decay."""
+        """Put the rates into their own group, without weight decay."""
         return param_groups(model, lr=lr, weight_decay=0.0)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:

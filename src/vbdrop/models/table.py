@@ -18,7 +18,7 @@ class Architecture:
     Attributes:
         factory: Builds the network; its keyword arguments are those of :func:`build`.
         input_shape: The shape of one input, channels first.
-        summary: What it is, in a line.
+        summary: What it is, in one line.
     """
 
     factory: Callable[..., nn.Module]
@@ -37,8 +37,8 @@ MODELS: dict[str, Architecture] = {
 
 
 CLASSES: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (MLP, LeNet5, KingmaCNN, VGG)}
-"""The classes of these networks by name. An instance keeps what it was made with as ``arguments``, so that a file of it
-can say how to make another."""
+"""The classes of these networks by name. An instance keeps its constructor arguments as ``arguments``, so that a file
+can say how to build it again."""
 
 
 def build(name: str, **arguments: float) -> nn.Module:
@@ -46,10 +46,10 @@ def build(name: str, **arguments: float) -> nn.Module:
 
     Args:
         name: A key of :data:`MODELS`.
-        **arguments: What its factory takes, such as ``units``, ``scale``, ``width`` or ``classes``.
+        **arguments: Passed to its factory, such as ``units``, ``scale``, ``width`` or ``classes``.
 
     Raises:
-        ValueError: The name is not in the table, or an argument is not one of the network's.
+        ValueError: The name is not in the table, or the network does not take an argument.
 
     Example:
         >>> build("kingma-cnn", scale=2).fc1

@@ -13,7 +13,7 @@ BATCH_NORM_EPS = 1e-3
 class VGG(nn.Module):
     """Thirteen 3 x 3 convolutions, a hidden layer of 512k units, batch normalisation and ReLU after each.
 
-    14,977,728 weights at width 1. The layers before a batch normalisation have no bias, which could have no
+    14,977,728 weights at width 1. The layers before a batch normalisation have no bias, since it would have no
     effect. Dropout is left to the training method.
 
     Args:

@@ -1,4 +1,4 @@
-"""Layer widths as a user gives them: checked, and scaled by a factor."""
+"""Checks layer widths given by the user, and scales them by a factor."""
 
 import math
 

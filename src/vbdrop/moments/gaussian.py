@@ -1,4 +1,4 @@
-"""A value that is not known exactly: the mean and the variance of each of its entries."""
+"""A random tensor: the mean and the variance of each of its entries."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 METADATA = ("shape", "dtype", "device", "ndim", "dim", "size", "numel", "is_floating_point")
-"""What a forward may ask of a value without using its numbers."""
+"""What a forward may read of a tensor without using its values."""
 
 
 class NoRuleError(TypeError):
@@ -21,7 +21,7 @@ class NoRuleError(TypeError):
 
 
 class Moments:
-    """Independent normal numbers in the place of a tensor: `torch` functions and methods on it give moments again.
+    """Independent normal numbers in place of a tensor: `torch` functions and methods of it return moments again.
 
     Args:
         mean: The mean of each entry.
@@ -45,14 +45,14 @@ class Moments:
         self.mean_, self.variance = mean, variance
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Moments":
-        """The same change of shape or order for means and variances."""
+        """Apply the same change of shape or order to means and variances."""
         return Moments(change(self.mean_), change(self.variance))
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:  # noqa: ANN401 -- whatever the function gives
-        """Do a torch function by its rule."""
+    ) -> Any:  # noqa: ANN401 -- whatever the function returns
+        """Apply the rule of a torch function."""
         return cls._rule(func.__name__)(*args, **(kwargs or {}))
 
     @classmethod
@@ -73,16 +73,16 @@ class Moments:
         return self.each(lambda tensor: tensor[index])
 
     def __add__(self, other: "Moments | Tensor | float") -> "Moments":
-        """The sum; terms that are both moments count as independent."""
+        """The sum; two moments count as independent."""
         if isinstance(other, Moments):
             return Moments(self.mean_ + other.mean_, self.variance + other.variance)
         mean = self.mean_ + other
         return Moments(mean, self.variance.expand_as(mean))
 
     def __mul__(self, factor: "Moments | Tensor | float") -> "Moments":
-        """The product with what is known exactly."""
+        """The product with a constant."""
         if isinstance(factor, Moments):
-            raise NoRuleError("a product of two values with noise")
+            raise NoRuleError("a product of two noisy values")
         mean = self.mean_ * factor
         squared = torch.as_tensor(factor, dtype=mean.dtype, device=mean.device).square()
         return Moments(mean, self.variance * squared)
@@ -98,7 +98,7 @@ class Moments:
 
     def __truediv__(self, divisor: "Moments | Tensor | float") -> "Moments":
         if isinstance(divisor, Moments):
-            raise NoRuleError("a quotient of two values with noise")
+            raise NoRuleError("a quotient of two noisy values")
         return self * (1 / divisor)
 
     __radd__ = __add__

@@ -1,4 +1,4 @@
-"""The converted layers: their weights and gates are normal numbers in sampled eval."""
+"""Rules for converted layers, whose weights and gates are normal numbers in sampled eval mode."""
 
 from collections.abc import Callable
 from typing import cast
@@ -15,11 +15,11 @@ from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.products import Map, product
 
 FORWARDS = frozenset({Linear.forward, Conv1d.forward, ConvTranspose1d.forward, Gate.forward})
-"""The forwards that have a rule; the convolutions of two and three dimensions have those of one."""
+"""The forwards that have a rule; convolutions in two and three dimensions share that of one dimension."""
 
 
 def has_rule(module: Variational) -> bool:
-    """Whether a layer or gate computes what those of this library do; one of another class may do something else.
+    """Whether a layer or gate has a forward of this library; another class may compute something else.
 
     Example:
         >>> from vbdrop.layers import Units
@@ -33,7 +33,7 @@ def has_rule(module: Variational) -> bool:
 
 
 def variance_of(entry: NoisyTensor) -> Tensor:
-    """The variance of every weight of a noisy tensor; that of the dead is zero.
+    """The variance of every weight of a noisy tensor; zero for dead weights.
 
     Example:
         >>> import vbdrop
@@ -52,10 +52,10 @@ def variance_of(entry: NoisyTensor) -> Tensor:
 
 
 def gated(gate: Gate, x: Moments | Tensor) -> Moments:
-    """What leaves a gate: ``z x`` with independent z and x.
+    """The moments of a gate's output: ``z x`` with independent z and x.
 
     ``Var(z x) = Var(z) (Var(x) + E(x)^2) + E(z)^2 Var(x)``. One z is shared over space, which the variances of single
-    values do not show: sums over positions then get too small a variance.
+    values do not capture: the variance of a sum over positions comes out too small.
 
     Example:
         >>> from vbdrop.layers import Units
@@ -80,7 +80,7 @@ def linear_map(layer: nn.Module, output_size: list[int] | None = None) -> Map:
 
     Args:
         layer: The layer.
-        output_size: The size that a transposed convolution is asked for, if it is.
+        output_size: The requested output size of a transposed convolution, if any.
 
     Example:
         >>> linear_map(nn.Linear(2, 1))(torch.ones(1, 2), torch.ones(1, 2), None)
@@ -102,7 +102,7 @@ def _transposed_map(layer: _ConvTransposeNd, output_size: list[int] | None) -> M
     dims = len(layer.kernel_size)
     convolve: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
     stride, kernel, dilation = list(layer.stride), list(layer.kernel_size), list(layer.dilation)
-    padding = list(cast(tuple[int, ...], layer.padding))  # a transposed convolution has numbers only
+    padding = list(cast(tuple[int, ...], layer.padding))  # for a transposed convolution always numbers
 
     def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         output_padding = layer._output_padding(x, output_size, stride, padding, kernel, dims, dilation)
@@ -115,13 +115,13 @@ def _transposed_map(layer: _ConvTransposeNd, output_size: list[int] | None) -> M
 def layer_moments(
     layer: NoisyLayer, x: Moments | Tensor, output_size: list[int] | None = None, *, output_gate: bool = True
 ) -> Moments:
-    """What leaves a converted layer.
+    """The moments of a converted layer's output.
 
     Args:
         layer: The layer.
-        x: What enters it.
-        output_size: The size that a transposed convolution is asked for, if it is.
-        output_gate: Whether to go through the gates on its outputs, too.
+        x: Its input.
+        output_size: The requested output size of a transposed convolution, if any.
+        output_gate: Whether to apply the gates on its outputs.
 
     Example:
         >>> import vbdrop

@@ -17,7 +17,7 @@ MOVING = (
     *("flatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "contiguous", "clone", "movedim"),
     *("unflatten", "expand", "detach", "float", "double", "select", "narrow", "swapaxes", "t"),
 )
-"""Methods that change shape, order or dtype, the same for means and variances."""
+"""Methods that change shape, order or dtype, in the same way for means and variances."""
 
 SMOOTH: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -35,7 +35,7 @@ SMOOTH: dict[str, Callable[..., Tensor]] = {
     "exp": torch.exp,
     "square": torch.square,
 }
-"""Pointwise functions that are integrated."""
+"""Pointwise functions that are integrated numerically."""
 
 
 def _moved(name: str) -> Callable[..., Moments]:
@@ -59,7 +59,7 @@ def _averaged(x: Moments, dim: Any = None, keepdim: bool = False) -> Moments:  #
 
 
 def _kept(x: Moments, p: float = 0.5, training: bool = True, inplace: bool = False) -> Moments:
-    """Dropout that is off."""
+    """The rule of dropout that is off."""
     if training and p > 0:
         raise NoRuleError("dropout that is on")
     return x

@@ -1,4 +1,4 @@
-r"""Activations of a normal number: the ReLU in closed form, any smooth function by quadrature.
+r"""Activations of a normal input: the ReLU in closed form, any smooth function by quadrature.
 
 For :math:`x \sim N(\mu, \sigma^2)` with :math:`a = \mu/\sigma` (Frey and Hinton 1999),
 
@@ -41,7 +41,7 @@ def rectified(x: Moments) -> Moments:
     """
     mean, deviation = x.mean_, x.variance.sqrt()
     a = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)
-    a = a.clamp(-30.0, 30.0)  # beyond, x has one sign
+    a = a.clamp(-30.0, 30.0)  # beyond this, x has one sign
     below, density = torch.special.ndtr(a), normal_density(a)
     first = mean * below + deviation * density
     # the variance around the mean, E (x+)^2 - (E x+)^2, written without the difference of two large numbers
@@ -58,7 +58,7 @@ def leaky(x: Moments, negative_slope: float = 0.01, inplace: bool = False) -> Mo
     """
     positive, negative = rectified(x), rectified(-x)
     mean = positive.mean_ - negative_slope * negative.mean_
-    # max(x, 0) max(-x, 0) = 0, so that their covariance is minus the product of their means
+    # max(x, 0) max(-x, 0) = 0, so their covariance is minus the product of their means
     variance = positive.variance + negative_slope**2 * negative.variance
     covariance = -positive.mean_ * negative.mean_
     return Moments(mean, (variance - 2 * negative_slope * covariance).clamp_min(0.0))
@@ -75,7 +75,7 @@ def quadrature(function: Callable[..., Tensor]) -> Callable[..., Moments]:
     """The rule of a pointwise function, by Gauss-Hermite quadrature; exact for a normal x up to the function's kinks.
 
     Args:
-        function: From a tensor, and further arguments, to one of the same shape.
+        function: Maps a tensor, and further arguments, to a tensor of the same shape.
 
     Example:
         >>> y = quadrature(torch.square)(Moments(torch.tensor([1.0]), torch.tensor([2.0])))

@@ -6,8 +6,8 @@ The maximum of :math:`x_i \sim N(\mu_i, \sigma_i^2)`, with :math:`\theta^2 = \si
 .. math:: E = \mu_1\Phi(a) + \mu_2\Phi(-a) + \theta\varphi(a), \qquad
     E_2 = (\mu_1^2+\sigma_1^2)\Phi(a) + (\mu_2^2+\sigma_2^2)\Phi(-a) + (\mu_1+\mu_2)\theta\varphi(a).
 
-It is not normal; for the next comparison it is taken as if it were. Of more than two numbers, the result is that
-approximation.
+It is not normal, but the next comparison treats it as if it were; for more than two numbers the result is therefore
+an approximation.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.pointwise import normal_density
 
 NEVER = 12.0
-"""So many deviations below all values, a padding never is the maximum."""
+"""Padding lies this many standard deviations below all values, so that it is never the maximum."""
 
 
 def larger(first: Moments, second: Moments) -> Moments:
@@ -38,13 +38,13 @@ def larger(first: Moments, second: Moments) -> Moments:
     theta = (first.variance + second.variance).sqrt()
     a = (gap / theta.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(-30.0, 30.0)
     above, density = torch.special.ndtr(a), normal_density(a)
-    lift = gap * above + theta * density  # of the mean, above that of the second
+    lift = gap * above + theta * density  # of the mean over that of the second
     square = (gap.square() + first.variance) * above + second.variance * (1 - above) + gap * theta * density
     return Moments(second.mean_ + lift, (square - lift.square()).clamp_min(0.0))
 
 
 def max_pool(dims: int) -> Callable[..., Moments]:
-    """The rule of max-pooling over so many dimensions.
+    """The rule of max-pooling over this many dimensions.
 
     Example:
         >>> x = Moments(torch.tensor([[[1.0, 5.0, 2.0, 2.0]]]), torch.zeros(1, 1, 4))
@@ -54,7 +54,7 @@ def max_pool(dims: int) -> Callable[..., Moments]:
 
     def rule(
         x: Moments,
-        kernel_size: Any,  # noqa: ANN401 -- a number or one a dimension
+        kernel_size: Any,  # noqa: ANN401 -- a number, or one per dimension
         stride: Any = None,  # noqa: ANN401
         padding: Any = 0,  # noqa: ANN401
         dilation: Any = 1,  # noqa: ANN401
@@ -71,7 +71,7 @@ def max_pool(dims: int) -> Callable[..., Moments]:
             x = Moments(F.pad(x.mean_, sides, value=lowest.item()), F.pad(x.variance, sides))
         windows = x.each(lambda tensor: _windows(tensor, size, step))
         values = [windows[..., index] for index in range(prod(size))]
-        while len(values) > 1:  # as in a tournament, so that few errors add up
+        while len(values) > 1:  # as in a tournament, so that errors accumulate over few rounds
             values = [larger(*pair) for pair in zip(values[::2], values[1::2], strict=False)] + values[
                 len(values) & ~1 :
             ]
@@ -81,7 +81,7 @@ def max_pool(dims: int) -> Callable[..., Moments]:
 
 
 def average_pool(dims: int) -> Callable[..., Moments]:
-    """The rule of average pooling over so many dimensions: the variance of the average of independent numbers.
+    """The rule of average pooling over this many dimensions: the variance of the average of independent numbers.
 
     Example:
         >>> x = Moments(torch.tensor([[[1.0, 5.0, 2.0, 2.0]]]), torch.ones(1, 1, 4))
@@ -109,7 +109,7 @@ def average_pool(dims: int) -> Callable[..., Moments]:
 
 
 def adaptive_average_pool(dims: int) -> Callable[..., Moments]:
-    """The rule of adaptive average pooling, where each output averages equally many inputs.
+    """The rule of adaptive average pooling, for sizes at which every output averages the same number of inputs.
 
     Example:
         >>> x = Moments(torch.ones(1, 3, 4, 4), torch.ones(1, 3, 4, 4))
@@ -121,7 +121,7 @@ def adaptive_average_pool(dims: int) -> Callable[..., Moments]:
         sizes = x.mean_.shape[-dims:]
         wanted = [size if want is None else want for want, size in zip(_each(output_size, dims), sizes, strict=True)]
         if any(size % want for size, want in zip(sizes, wanted, strict=True)):
-            raise NoRuleError(f"adaptive_avg_pool{dims}d to a size that does not divide its input's")
+            raise NoRuleError(f"adaptive_avg_pool{dims}d to a size that does not divide that of its input")
         kernel = tuple(size // want for size, want in zip(sizes, wanted, strict=True))
         return average_pool(dims)(x, kernel)
 
@@ -129,7 +129,7 @@ def adaptive_average_pool(dims: int) -> Callable[..., Moments]:
 
 
 def _each(value: Any, dims: int) -> tuple[Any, ...]:  # noqa: ANN401 -- a number or a sequence
-    """A number a dimension."""
+    """One number per dimension."""
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     return values * dims if len(values) == 1 else values
 

@@ -1,4 +1,4 @@
-r"""Linear maps of independent normal numbers, with weights that are known or normal themselves.
+r"""Linear maps of independent normal numbers, with weights that are constant or normal.
 
 For :math:`y = \sum_i w_i x_i + b` with :math:`w_i \sim N(\theta_i, s_i^2)`,
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from vbdrop.moments.gaussian import Moments, NoRuleError
 
 Map = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""From an input, a weight and a bias to an output; linear in the input and in the weight."""
+"""Maps an input, a weight and a bias to an output; linear in the input and in the weight."""
 
 
 def product(apply: Map, x: Moments | Tensor, weight: Tensor, bias: Tensor | None, variance: Tensor | None) -> Moments:
@@ -23,10 +23,10 @@ def product(apply: Map, x: Moments | Tensor, weight: Tensor, bias: Tensor | None
 
     Args:
         apply: The map.
-        x: What enters.
+        x: The input.
         weight: The means of the weights.
-        bias: The bias, if there is one.
-        variance: The variances of the weights; None for weights that are known.
+        bias: The bias, or None.
+        variance: The variances of the weights; None for constant weights.
 
     Example:
         >>> linear = torch.nn.functional.linear
@@ -48,7 +48,7 @@ def product(apply: Map, x: Moments | Tensor, weight: Tensor, bias: Tensor | None
 
 
 def known_product(function: Callable[..., Tensor]) -> Callable[..., Moments]:
-    """The rule of `torch.nn.functional.linear` or a convolution, whose weights are known.
+    """The rule of `torch.nn.functional.linear` or a convolution with constant weights.
 
     Example:
         >>> rule = known_product(torch.nn.functional.linear)
@@ -81,7 +81,7 @@ def normalised(
         (tensor([[0.5000, 0.5000]]), tensor([[0.2500, 0.2500]]))
     """
     if training or running_mean is None or running_var is None:
-        raise NoRuleError("batch_norm with the statistics of its batch")
+        raise NoRuleError("batch_norm with batch statistics")
     dtype = x.mean_.dtype
     scale = torch.rsqrt(running_var.to(dtype) + eps) * (1.0 if weight is None else weight.to(dtype))
     shift = (0.0 if bias is None else bias.to(dtype)) - running_mean.to(dtype) * scale

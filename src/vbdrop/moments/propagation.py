@@ -1,4 +1,4 @@
-"""One pass through a converted model with means and variances in the place of values."""
+"""One pass through a converted model with means and variances in place of values."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.layers import Gate, NoisyLayer, Variational
-from vbdrop.moments import operations  # noqa: F401 -- it gives the moments their rules
+from vbdrop.moments import operations  # noqa: F401 -- importing it registers the rules
 from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.noisy import gated, layer_moments
 
 
 @torch.no_grad()
 def propagate_moments(model: nn.Module, x: Tensor) -> Moments:
-    """The mean and the variance of each output of a converted model in sampled eval, in one forward.
+    """The mean and the variance of each output of a converted model in sampled eval mode, in one forward.
 
-    Every value is taken as normal and independent of all others. Means and variances of linear layers, convolutions,
-    averages and batch normalisation are then exact; those of activations are, too, up to the normality of what enters
-    them; maxima are compared two at a time. What is left out are covariances: between the units that share an input,
-    between the terms of a residual sum, between positions that share a gate.
+    Every value is treated as normal and independent of all others. Under this assumption, the means and variances of
+    linear layers, convolutions, averages, batch normalisation and activations are exact; maxima are taken two at a
+    time. Covariances are ignored: between units that share an input, between the terms of a residual sum, and between
+    positions that share a gate.
 
     Args:
         model: A converted model in eval mode.
@@ -65,7 +65,7 @@ def _said(operation: str, path: str) -> str:
 
 @contextmanager
 def _forward_replaced(module: nn.Module, rule: Callable[..., Moments]) -> Iterator[None]:
-    """Let a layer's or gate's call give its moments, as long as the context lasts."""
+    """Make the call of a layer or gate return its moments, inside a ``with`` block."""
     module.__dict__["forward"] = rule
     try:
         yield
@@ -75,7 +75,7 @@ def _forward_replaced(module: nn.Module, rule: Callable[..., Moments]) -> Iterat
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[str]]:
-    """The names of the modules that a forward is in at the moment."""
+    """The names of the modules whose forward is currently running."""
     inside: list[str] = []
     handles = []
 

@@ -10,7 +10,7 @@ from vbdrop.layers import Variational
 
 @contextmanager
 def sampling(model: nn.Module) -> Iterator[nn.Module]:
-    """Noise in eval mode, inside a ``with`` block; dead weights and units give neither mean nor noise.
+    """Turn on noise in eval mode, inside a ``with`` block; dead weights and units add neither mean nor noise.
 
     Args:
         model: A converted model.

@@ -1,4 +1,4 @@
-"""Several samples of a model's outputs in one forward, where it can be seen that they are those of single forwards."""
+"""Several samples of a model's outputs in one forward, if they are provably the same as those of single forwards."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,16 +15,16 @@ from vbdrop.prediction.value_origins import Following, Origin
 
 
 def _repeated(x: Tensor, count: int) -> Tensor:
-    """The batch so many times, one after the other."""
+    """The batch repeated this many times."""
     return x.repeat(count, *[1] * (x.dim() - 1))
 
 
 def shared_forward(model: nn.Module, x: Tensor, count: int) -> object:
-    """A forward whose batch becomes so many batches at its first noise; None where a model does not allow it.
+    """A forward whose batch is repeated at its first noise; None if the model does not allow it.
 
-    What comes from the noise must keep the samples of the batch on its first axis. A model that has something else
-    there, shapes noisy values by the size of its inputs, adds its inputs to them, or has other noise before, is run on
-    repeated inputs instead.
+    Noisy values must keep the samples of the batch on their first axis. A model that has something else there, shapes
+    noisy values by the size of its inputs, adds its inputs to them, or has other noise earlier, is run on repeated
+    inputs instead.
     """
     following = Following(x, x.shape[0] * count)
     out = _followed_forward(model, x, following, partial(_multiplied, following, x.shape[0], count))
@@ -33,9 +33,9 @@ def shared_forward(model: nn.Module, x: Tensor, count: int) -> object:
 
 
 def repeated_forward(model: nn.Module, x: Tensor, count: int) -> object:
-    """A forward on so many batches; None where its noise would not be that of so many forwards.
+    """A forward on the repeated batch; None if its noise would not be that of separate forwards.
 
-    That of what comes from the inputs is, since they have become more; that of a learned table is not.
+    Noise on values that come from the inputs is drawn once per repetition; noise on a learned table is not.
     """
     repeated = _repeated(x, count)
     following = Following(repeated, len(repeated))
@@ -43,7 +43,7 @@ def repeated_forward(model: nn.Module, x: Tensor, count: int) -> object:
 
 
 def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead: Callable[..., Tensor]) -> object:
-    """A forward with another one for all that draws noise; None where it fails or draws noise of an unknown kind."""
+    """A forward that replaces the forward of all noisy modules; None if it fails or draws noise of an unknown kind."""
     modules = list(_drawing(model))
     if any("forward" in module.__dict__ or not isinstance(module, NoisyLayer | Gate) for module in modules):
         return None
@@ -55,13 +55,13 @@ def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead
         try:
             with following:
                 out: object = model(x)
-        except Exception:  # whatever a forward raises; its own errors come again in the next way
+        except Exception:  # whatever a forward raises; its own errors recur in the next attempt
             return None
     return out if following.right else None
 
 
 def _drawing(model: nn.Module) -> Iterator[Variational]:
-    """What draws noise: layers, and what stands alone; the gates of a layer are part of it."""
+    """The modules that draw noise: layers and stand-alone gates; the gates of a layer are part of it."""
     layers = [module for module in model.modules() if isinstance(module, NoisyLayer)]
     inside = {id(gate) for layer in layers for gate in layer.modules() if isinstance(gate, Gate)}
     for module in model.modules():
@@ -79,7 +79,7 @@ def _multiplied(
     *args: Any,  # noqa: ANN401
     **kwargs: Any,  # noqa: ANN401
 ) -> Tensor:
-    """The forward of a layer or gate, which makes so many batches of one that is without noise."""
+    """The forward of a layer or gate, which repeats a batch that has no noise yet."""
     origin = following.origin(input)
     one_batch = origin is Origin.INPUTS and input.shape[0] == rows
     following.require(origin is Origin.NOISE or (one_batch and following.is_without_other_noise()))
@@ -95,7 +95,7 @@ def _multiplied(
 
 
 def _is_additive(layer: NoisyLayer) -> bool:
-    """Whether the noise of a layer is added to its products, as the library's layers do without gates before them."""
+    """Whether a layer adds its noise to its products, as the library's layers without input gates do."""
     return layer.noise is not None and "gate" not in layer._modules and has_rule(layer)
 
 
@@ -107,7 +107,7 @@ def _grown(
     *args: Any,  # noqa: ANN401
     **kwargs: Any,  # noqa: ANN401
 ) -> Tensor:
-    """The forward of a layer or gate, if all samples of the batch are in the axes before its units."""
+    """The forward of a layer or gate, if all samples of the batch are on axes before its units."""
     axis = module.axis if isinstance(module, Gate) else module.unit_axis
     drawn_apart = math.prod(input.shape[: input.dim() + axis])
     following.require(following.origin(input) is not Origin.PARAMETERS and drawn_apart % following.rows == 0)

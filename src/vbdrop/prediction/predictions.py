@@ -1,4 +1,4 @@
-"""Predictions with their uncertainty: many noisy forwards, averaged, or one forward of means and variances."""
+"""Predictions with their uncertainty: the average of many noisy forwards, or one forward of means and variances."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ def softmax(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model believes about each example.
+    """The prediction of a model for each example, with its uncertainty.
 
     Attributes:
         mean: The mean of the linked outputs over the samples: for class probabilities, the predictive distribution.
         std: Their standard deviation over the samples.
-        entropy: The entropy of ``mean`` in nats: all of the uncertainty. None if the outputs are no distribution.
-        mutual_information: The part of it that comes from the weights: what more data could take away. None likewise.
-        samples: All samples, samples x batch x ..., if asked for.
+        entropy: The entropy of ``mean`` in nats: the total uncertainty. None if the outputs are not a distribution.
+        mutual_information: The part that comes from the weights, which more data could reduce. None likewise.
+        samples: All samples, samples x batch x ..., if requested.
     """
 
     mean: Tensor
@@ -63,24 +63,25 @@ def predict(
     keep_samples: bool = False,
     max_rows: int = 8192,
 ) -> Prediction:
-    """The prediction of a converted model, averaged over its noise.
+    """Return the prediction of a converted model, averaged over its noise.
 
-    The samples are drawn by forwards of the whole model; what comes before its first noise is computed once for all of
-    them, and so are both products of a first layer with noisy weights. The moments go through the model once, as if
-    all values were normal and independent (`vbdrop.moments.propagate_moments`): quicker, and as good as that is true.
+    Samples are drawn by forwards of the whole model. Everything before its first noise is computed once for all of
+    them, and so are both products of a first layer with noisy weights. Moments are propagated once, as if all values
+    were normal and independent (`vbdrop.moments.propagate_moments`): this is faster, and as accurate as that
+    assumption.
 
     Args:
-        model: A converted model that maps a batch to one tensor with the batch first, each example by itself; its mode
-            is restored afterwards.
+        model: A converted model that maps a batch to one tensor with the batch first, and each example independently
+            of the others; its mode is restored afterwards.
         x: A batch of inputs.
-        samples: How many draws of the noise; as many as fit are computed as one batch, where the model allows it.
-        link: From the model's outputs, in float32 or wider, to what is averaged; None for `softmax`, over the last
+        samples: The number of draws of the noise; as many as fit are computed as one batch, if the model allows it.
+        link: Maps the model's outputs, in float32 or wider, to what is averaged; None for `softmax` over the last
             axis. Use ``torch.nn.Identity()`` for a regression.
-        method: ``"samples"``, or ``"moments"`` for one forward of means and variances. Then only the outputs are drawn,
-            from their normal distribution, to average what the link makes of them; ``torch.nn.Identity()`` needs no
-            draws.
-        keep_samples: Whether to return all samples too.
-        max_rows: The largest batch that one forward may see; a larger ``x`` is split.
+        method: ``"samples"``, or ``"moments"`` for one forward of means and variances. With moments only the outputs
+            are sampled, from their normal distribution, to average the linked values; ``torch.nn.Identity()`` needs no
+            samples.
+        keep_samples: Whether to return all samples as well.
+        max_rows: The largest batch of one forward; a larger ``x`` is split.
 
     Returns:
         Mean, standard deviation, predictive entropy and mutual information.
@@ -125,7 +126,7 @@ def _of_moments(parts: list[Moments]) -> Prediction:
 
 
 def _draw_outputs(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
-    """Linked draws of the outputs, samples x batch x ..., from the moments of one forward."""
+    """Linked samples of the outputs, samples x batch x ..., drawn from the moments of one forward."""
     out = propagate_moments(model, x)
     mean = _checked("model", out.mean_, x.shape[0])
     drawn = mean + out.variance.sqrt() * torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device)
@@ -134,7 +135,7 @@ def _draw_outputs(model: nn.Module, x: Tensor, samples: int, link: Link, max_row
 
 
 def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
-    """Linked outputs, samples x batch x ..., with as many samples a forward as fit into ``max_rows``."""
+    """Linked outputs, samples x batch x ..., with as many samples per forward as fit into ``max_rows``."""
     at_once = max(1, max_rows // x.shape[0])
     ways, drawn, done = [shared_forward, repeated_forward], [], 0
     while done < samples:
@@ -152,7 +153,7 @@ def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) 
 
 
 def _checked(name: str, out: object, rows: int) -> Tensor:
-    """What the model or the link returned, if it is one tensor of numbers with the batch first."""
+    """Check that the model or the link returned one floating-point tensor with the batch first."""
     if isinstance(out, Tensor) and out.is_floating_point() and out.dim() > 0 and out.shape[0] == rows:
         return out
     got = f"shape {tuple(out.shape)}, {out.dtype}" if isinstance(out, Tensor) else type(out).__name__

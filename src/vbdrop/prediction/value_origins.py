@@ -11,21 +11,21 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class Origin(IntEnum):
-    """What a value comes from."""
+    """The origin of a value."""
 
     PARAMETERS = 0
     INPUTS = 1
     NOISE = 2
     MIXED = 3
-    """From the noise, but without all samples of the batch on the first axis."""
+    """From noise, but without all samples of the batch on the first axis."""
 
 
 class Following(TorchFunctionMode):
-    """Follows the inputs and the noise through a forward.
+    """Tracks the inputs and the noise through a forward.
 
     Args:
         x: The inputs.
-        rows: How many rows all samples of the batch have.
+        rows: The number of rows of all samples of the batch.
     """
 
     def __init__(self, x: Tensor, rows: int) -> None:
@@ -37,18 +37,18 @@ class Following(TorchFunctionMode):
         self.put(x, Origin.INPUTS)
 
     def origin(self, x: Tensor) -> Origin:
-        """What a value comes from."""
+        """Return the origin of a value."""
         return self.origins.get(x, Origin.PARAMETERS)
 
     def put(self, x: Tensor, origin: Origin) -> Tensor:
-        """Say what a value comes from."""
+        """Set the origin of a value."""
         if origin is Origin.NOISE and (x.dim() == 0 or x.shape[0] == 0 or x.shape[0] % self.rows):
             origin = Origin.MIXED
         self.origins[x] = origin
         return x
 
     def apart(self, forward: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
-        """Run the forward of a layer, which says itself what its result comes from."""
+        """Run the forward of a layer, which sets the origin of its result itself."""
         before, self.paused = self.paused, True
         try:
             return forward(*args, **kwargs)
@@ -59,11 +59,11 @@ class Following(TorchFunctionMode):
         return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else torch.get_rng_state()
 
     def is_without_other_noise(self) -> bool:
-        """Whether nothing random happened since the last layer."""
+        """Whether nothing random was drawn since the last layer."""
         return torch.equal(self.random, self._random())
 
     def require(self, condition: bool) -> None:
-        """End the forward where its noise would not be that of single forwards, also if it catches all errors."""
+        """Fail if the noise would not be that of single forwards, even if the forward catches all errors."""
         if not condition:
             self.right = False
             raise ValueError("the noise must be drawn for every sample of the batch.")
@@ -74,8 +74,8 @@ class Following(TorchFunctionMode):
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 -- whatever the function gives
-        """Do a torch function; what it gives comes from what went in."""
+    ) -> Any:  # noqa: ANN401 -- whatever the function returns
+        """Call a torch function; its result has the origin of its arguments."""
         out = func(*args, **(kwargs or {}))
         if self.paused:
             return out

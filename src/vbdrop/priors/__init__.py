@@ -1,4 +1,4 @@
-"""What is believed about a weight before the data are seen: one prior a file, `PRIORS` lists them."""
+"""Priors over weights, one per file; `PRIORS` lists them."""
 
 from vbdrop.priors.base import Prior, log_alpha_of
 from vbdrop.priors.hierarchical import Hierarchical

@@ -1,4 +1,4 @@
-"""What every prior answers: the KL divergence of a weight's posterior from it, and that divergence's gradient."""
+"""The interface of a prior: the KL divergence of a weight's posterior from it, and its gradient."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 SMALLEST_SQUARE = 2.0**-126
-"""Squares below this count as this much in a logarithm: the smallest number that float32 and bfloat16 hold in full.
+"""Lower limit for squares inside a logarithm: the smallest normal number of float32 and bfloat16.
 
-Anything smaller is zero where a processor flushes subnormal numbers, and its logarithm infinite.
+Anything smaller becomes zero on a processor that flushes subnormal numbers, and its logarithm infinite.
 """
 
 
@@ -21,7 +21,7 @@ def log_alpha_of(theta: Tensor, log_sigma2: Tensor) -> Tensor:
         log_sigma2: Log variances of the weights, :math:`\log \sigma^2 = \log(\alpha \theta^2)`.
 
     Returns:
-        :math:`\log \alpha`, finite also where ``theta`` is zero.
+        :math:`\log \alpha`, finite even where ``theta`` is zero.
 
     Example:
         >>> import math
@@ -32,7 +32,7 @@ def log_alpha_of(theta: Tensor, log_sigma2: Tensor) -> Tensor:
 
 
 class Prior(ABC):
-    r"""A belief about one weight, as the penalty that it puts on a posterior :math:`N(\theta, \sigma^2)`.
+    r"""A prior over one weight, as the penalty that it puts on a posterior :math:`N(\theta, \sigma^2)`.
 
     A prior is a small immutable object without parameters; a layer *has* one.
     """
@@ -41,7 +41,7 @@ class Prior(ABC):
     """True if the KL depends on ``alpha`` alone, and not on ``theta`` at a fixed ``alpha`` (Prop. 1 and 3)."""
 
     max_log_alpha: ClassVar[float | None] = None
-    """The largest ``log_alpha`` for which the prior's KL is valid, or None if there is no such limit."""
+    """The largest ``log_alpha`` for which the prior's KL is valid, or None if there is no limit."""
 
     @abstractmethod
     def kl(self, theta: Tensor, log_sigma2: Tensor) -> Tensor:
@@ -62,21 +62,21 @@ class Prior(ABC):
         Args:
             theta: Means of the weights.
             log_sigma2: Log variances of the weights.
-            sigma2: Their exponentials, which the caller has at hand.
+            sigma2: Their exponentials, which the caller has already computed.
 
         Returns:
             Two new tensors, not for autograd; the caller may write into them.
         """
 
     def kl_sum(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> Tensor:
-        """The sum of `kl`; a prior overrides it where the sum can be had in fewer passes with ``sigma2`` at hand.
+        """The sum of `kl`; a prior overrides it if it can compute the sum in fewer passes from ``sigma2``.
 
-        It is a value without a gradient; `vbdrop.functional.kl_sum` has both.
+        It has no gradient; `vbdrop.kernels.kl_sum` has one.
         """
         return self.kl(theta, log_sigma2).sum()
 
     def kl_at(self, log_alpha: Tensor) -> Tensor:
-        """The KL divergence of a weight with this ``log_alpha``, whatever its mean: scale-free priors only."""
+        """The KL divergence of a weight with this ``log_alpha`` and any mean; for scale-free priors only."""
         if not self.scale_free:
             raise TypeError(f"the KL of {self!r} depends on theta, not on alpha alone; use `kl`.")
         return self.kl(torch.ones_like(log_alpha), log_alpha)

@@ -1,6 +1,6 @@
-r"""A two-level prior with an inverse-gamma hyper-prior on the variance: a Student-t belief about each weight.
+r"""A two-level prior with an inverse-gamma hyper-prior on the variance: a Student t over each weight.
 
-With :math:`p(\gamma) \propto \gamma^{-a-1} e^{-b/\gamma}` the terms of the objective that hold gamma are
+With :math:`p(\gamma) \propto \gamma^{-a-1} e^{-b/\gamma}` the terms of the objective that contain gamma are
 
 .. math:: (a + \tfrac32)\log\gamma + \frac{m + 2b}{2\gamma}, \qquad m = \theta^2 + \sigma^2,
 
@@ -22,8 +22,8 @@ class InverseGamma(TwoLevelPrior):
     """The prior N(0, gamma) with gamma ~ InverseGamma(shape, scale).
 
     Attributes:
-        shape: The density's a, above 0. Larger: gamma is held closer to its mode.
-        scale: The density's b, above 0, in the unit of a squared weight.
+        shape: The density's a, above 0. Larger values keep gamma closer to its mode.
+        scale: The density's b, above 0, in units of a squared weight.
 
     Example:
         >>> import torch

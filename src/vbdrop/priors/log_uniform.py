@@ -20,18 +20,18 @@ C1, C2, C3 = 1.161451241083230, -1.502041176441722, 0.586299206427007
 
 
 def _by_theta(theta: Tensor, slope: Tensor) -> Tensor:
-    """The derivative by theta of a function of log_alpha with this ``slope``; d log_alpha / d theta = -2 / theta."""
+    """The theta derivative of a function of log_alpha with this ``slope``; d log_alpha / d theta = -2 / theta."""
     return -2 * slope * theta / theta.square().clamp_min(SMALLEST_SQUARE)
 
 
 @dataclass(frozen=True)
 class LogUniform(Prior):
-    r"""Molchanov's approximation, good for every alpha.
+    r"""Molchanov's approximation, valid for every alpha.
 
     .. math:: \tfrac12\log(1 + \alpha^{-1}) + k_1\,(1 - S(k_2 + k_3\log\alpha))
 
-    The constant is such that the penalty goes to zero as alpha grows. Within 0.01 of the exact value for ``log_alpha``
-    in [-10, 10].
+    The constant is chosen so that the penalty goes to zero as alpha grows. The approximation is within 0.01 of the
+    exact value for ``log_alpha`` in [-10, 10].
 
     Example:
         >>> round(float(LogUniform().kl_at(torch.tensor(0.0))), 3)
@@ -59,7 +59,7 @@ class LogUniformCubic(Prior):
 
     .. math:: -\tfrac12\log\alpha - c_1(\alpha - 1) - c_2(\alpha^2 - 1) - c_3(\alpha^3 - 1)
 
-    The constant is such that the penalty is zero at alpha = 1. A larger alpha counts as 1.
+    The constant is chosen so that the penalty is zero at alpha = 1. A larger alpha counts as 1.
 
     Example:
         >>> abs(float(LogUniformCubic().kl_at(torch.tensor(0.0)))) < 1e-6
@@ -77,7 +77,7 @@ class LogUniformCubic(Prior):
         return (C1 + C2 + C3) - polynomial - 0.5 * log_alpha
 
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
-        """The derivative of the polynomial in log alpha; zero above alpha = 1."""
+        """The derivative of the polynomial with respect to log alpha; zero above alpha = 1."""
         log_alpha = log_alpha_of(theta, log_sigma2)
         alpha = log_alpha.clamp_max(0.0).exp()
         slope = -0.5 - alpha * (C1 + alpha * (2 * C2 + alpha * 3 * C3))

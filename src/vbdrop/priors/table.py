@@ -1,4 +1,4 @@
-"""The table of priors, by the name that a user writes."""
+"""The table of priors, by name."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ PRIORS: Mapping[str, Callable[[], Prior]] = MappingProxyType(
 
 
 def as_prior(prior: str | Prior) -> Prior:
-    """The prior of this name, or the prior itself.
+    """Return the prior of this name, or the prior itself.
 
     Raises:
         ValueError: For an unknown name; the message lists the known ones.

@@ -1,10 +1,10 @@
 r"""Two-level priors: a zero-mean Gaussian whose variance gamma has a hyper-prior (Eq. 10-12).
 
-The variational posterior of gamma is a point, so the objective holds
+The variational posterior of gamma is a point, so the objective contains
 
 .. math:: \min_\gamma\; D_{KL}(N(\theta, \sigma^2) \,\|\, N(0, \gamma)) - \log p(\gamma)
 
-for each weight. A hyper-prior joins by saying two things: the gamma that is best for a given second moment
+for each weight. A hyper-prior defines two functions: the best gamma for a given second moment
 :math:`m = \theta^2 + \sigma^2`, and its own penalty :math:`-\log p(\gamma)`. The value and the gradient follow: at the
 minimum over gamma the derivative through gamma is zero (the envelope theorem), so
 
@@ -41,7 +41,7 @@ def kl_given_gamma(theta: Tensor, log_sigma2: Tensor, gamma: Tensor) -> Tensor:
 
 
 class TwoLevelPrior(Prior):
-    """A Gaussian on the weight and a hyper-prior on its variance, with the variance at its optimum."""
+    """A Gaussian over the weight and a hyper-prior over its variance, with the variance at its optimum."""
 
     @abstractmethod
     def best_gamma(self, second_moment: Tensor) -> Tensor:
@@ -57,6 +57,6 @@ class TwoLevelPrior(Prior):
         return kl_given_gamma(theta, log_sigma2, gamma) + self.hyper_penalty(gamma)
 
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients that the envelope theorem gives, for any hyper-prior."""
+        """The gradients by the envelope theorem, for any hyper-prior."""
         gamma = self.best_gamma(theta.square() + sigma2)
         return theta / gamma, 0.5 * (sigma2 / gamma - 1)

@@ -1,4 +1,4 @@
-"""The report: records in, one self-contained page out. Nothing here imports torch."""
+"""The report: from records to one self-contained page. Nothing here imports torch."""
 
 from vbdrop.report.page import render_report
 from vbdrop.report.paper import PaperTable, render_tables

@@ -1,4 +1,4 @@
-"""What a section of the page is made of: figures, tables and notes, in the order in which they are read."""
+"""The parts of a section of the page: figures, tables and notes, in reading order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Figure:
 
     Attributes:
         svg: The picture.
-        caption: What to see in it.
-        heading: Whose it is, where several runs stand side by side.
-        wide: Whether it needs the whole width.
+        caption: What it shows.
+        heading: The run it belongs to, if there are several side by side.
+        wide: Whether it needs the full width.
     """
 
     kind: ClassVar[str] = "figure"
@@ -33,9 +33,9 @@ class Grid:
         caption: What it shows.
         header: The names of its columns.
         rows: Its rows; the first cell of each is its name.
-        heading: Whose it is.
-        wide: Whether it needs the whole width.
-        strong: The rows that stand out.
+        heading: The run it belongs to.
+        wide: Whether it needs the full width.
+        strong: The rows to highlight.
     """
 
     kind: ClassVar[str] = "grid"
@@ -49,13 +49,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence, and commands that may follow from it.
+    """A sentence, optionally followed by commands.
 
     Attributes:
         text: The sentence.
         commands: The commands.
-        heading: Whose it is.
-        wide: Whether it needs the whole width.
+        heading: The run it belongs to.
+        wide: Whether it needs the full width.
     """
 
     kind: ClassVar[str] = "note"
@@ -71,11 +71,11 @@ class Slider:
 
     Attributes:
         svg: The curve, with a marker.
-        caption: What to see in it.
-        points: What the slider shows at each position, and where the marker is then.
+        caption: What it shows.
+        points: What the slider shows at each position, and where the marker goes.
         start: The position of the threshold that the run was trained with.
-        heading: Whose it is.
-        wide: Whether it needs the whole width.
+        heading: The run it belongs to.
+        wide: Whether it needs the full width.
     """
 
     kind: ClassVar[str] = "slider"

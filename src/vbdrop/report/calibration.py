@@ -17,8 +17,8 @@ def calibration(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
 
 def _without(run: Run) -> str:
     return (
-        f"The calibration error is {100 * run.result['ece']:.2f} %. Its bins were not kept in this record (it has no "
-        "details.json). This makes them:"
+        f"The calibration error is {100 * run.result['ece']:.2f} %. This record does not have its bins (there is no "
+        "details.json). To make them:"
     )
 
 
@@ -43,17 +43,17 @@ def _diagram(run: Run, details: Mapping[str, Any], heading: str) -> list[Block]:
     axes.set_ylim(-0.02, 1.06)
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy")
-    axes.text(0.17, 0.13, "as it should be", color=INK, fontsize=8, ha="left", va="top")
+    axes.text(0.17, 0.13, "perfectly calibrated", color=INK, fontsize=8, ha="left", va="top")
     sure = max(bins, key=lambda each: each["count"])
     said = (
-        f"The calibration error is {100 * run.result['ece']:.2f} %; of the {thousands(sure['count'])} surest "
-        f"predictions, with a confidence of {100 * sure['confidence']:.1f} % on average, "
-        f"{100 * sure['accuracy']:.1f} % are right."
+        f"The calibration error is {100 * run.result['ece']:.2f} %; of the {thousands(sure['count'])} most confident "
+        f"predictions, with a mean confidence of {100 * sure['confidence']:.1f} %, "
+        f"{100 * sure['accuracy']:.1f} % are correct."
     )
     figure = Figure(
         canvas.svg(f"Accuracy against confidence in {len(bins)} bins. {said}"),
-        "Each dot is a group of predictions of about the same confidence, the larger the more of them. On the dashed "
-        f"line they are right as often as they say; below it the network is too sure of itself. {said}",
+        "Each dot is a group of predictions with similar confidence; the larger the dot, the more predictions. On the "
+        f"dashed line, confidence equals accuracy; below it the network is overconfident. {said}",
         heading,
     )
     return [figure]

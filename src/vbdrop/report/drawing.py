@@ -1,6 +1,6 @@
-"""How all figures look: one style, and colours that the page decides, so that they suit light, dark and paper.
+"""The style of all figures, with colours that the page chooses, so that they suit light mode, dark mode and paper.
 
-Figures are drawn with stand-in colours; the SVG gets the page's CSS variables in their place.
+Figures are drawn with placeholder colours, which the SVG replaces by the page's CSS variables.
 """
 
 import io
@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH = 5.2
-"""Inches: a figure of the page. Text of 9 points in it can be read on a phone, and is not large on a desk."""
+"""Width of a figure, in inches. Text of 9 points is then legible on a phone, and not too large on a desktop."""
 
 INK, MUTED, LINE, PAPER = "#0a0a01", "#0a0a02", "#0a0a03", "#0a0a04"
 SERIES = ("#0b0b01", "#0b0b02", "#0b0b03", "#0b0b04", "#0b0b05", "#0b0b06")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
-"""Lines differ in their dashes too: colour alone does not tell them apart for everybody, nor on paper."""
+"""Lines also differ in their dashes: not everyone can tell them apart by colour, and on paper nobody can."""
 
 _VARIABLES = {
     INK: "var(--ink)",
@@ -70,7 +70,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Give everything that is drawn inside the look of the page; the settings of the process are left as they were.
+    """Draw everything inside this context in the style of the page; the settings of the process are restored.
 
     Example:
         >>> with style():
@@ -88,7 +88,7 @@ class Canvas:
         height: In inches.
         rows: Rows of axes.
         columns: Columns of axes.
-        **others: What `matplotlib.figure.Figure.subplots` takes.
+        **others: Passed to `matplotlib.figure.Figure.subplots`.
 
     Example:
         >>> with style():
@@ -104,16 +104,16 @@ class Canvas:
         self.axes: list[Axes] = list(made.flat)
 
     def places(self, axes: Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Where points of the data are in the SVG; for a figure that is complete."""
+        """Return the positions of data points in the SVG; call it when the figure is complete."""
         self.figure.draw_without_rendering()
         height = self.figure.bbox.height
         return [(round(float(x), 2), round(float(height - up), 2)) for x, up in axes.transData.transform(points)]
 
     def svg(self, label: str) -> str:
-        """Return the figure as SVG for the inside of a page.
+        """Return the figure as an SVG element.
 
         Args:
-            label: What it shows, for people who do not see it.
+            label: What it shows, for screen readers.
         """
         buffer = io.StringIO()
         with mpl.rc_context({"svg.hashsalt": label}):
@@ -124,11 +124,11 @@ class Canvas:
 
 
 def _for_page(text: str, label: str) -> str:
-    """An SVG file as an element of a page: no prolog, names of its own, the page's colours and font, and a label."""
+    """Turn an SVG file into an element of a page: no prolog, unique ids, the page's colours and font, and a label."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.S)
     text = re.sub(r"<style[^>]*>\*\{[^<]*\}</style>", "", text)
-    prefix = f"f{zlib.crc32((label + text).encode()):x}-"  # two figures of a page never share a name
+    prefix = f"f{zlib.crc32((label + text).encode()):x}-"  # two figures of a page never share an id
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda found: f' id="{prefix}{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)([^)"]+)', rf"\1{prefix}\2", text)
@@ -152,14 +152,14 @@ def legend(axes: Axes, count: int) -> None:
 
     Args:
         axes: The axes.
-        count: How many entries it has.
+        count: The number of its entries.
     """
     if count > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(count, 2), borderaxespad=0.2, handlelength=2.4)
 
 
 def log_ticks(axes: Axes, values: Sequence[float], which: str) -> None:
-    """Label a logarithmic axis with numbers as people write them.
+    """Label a logarithmic axis with plain numbers.
 
     Args:
         axes: The axes.

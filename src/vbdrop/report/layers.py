@@ -9,7 +9,7 @@ from vbdrop.report.wording import remedy, thousands
 
 
 def layers(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Lay out what each layer had and what it has left."""
+    """Lay out the size of each layer, before and after."""
     blocks: list[Block] = []
     for run, label in zip(runs, labels, strict=True):
         heading = label if len(runs) > 1 else ""
@@ -18,7 +18,7 @@ def layers(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
             continue
         blocks.append(_table(run, heading))
         if run.measured is None and run.result["nonzero"] < run.result["weights"]:
-            text = "The shapes of the small network were not kept in this record. This makes them:"
+            text = "This record does not have the shapes of the small network. To make them:"
             blocks.append(Note(text, remedy(run, "measured"), heading, wide=True))
     return blocks
 
@@ -46,7 +46,7 @@ def _table(run: Run, heading: str) -> Block:
     header = (*header, "Shape", "Small shape") if shapes else header
     rows.append((*total, *[""] * (len(header) - len(total))))
     return Grid(
-        "Before and after: a zero needs no multiplication, and a unit without weights is taken out whole.",
+        "Before and after: a zero weight needs no multiplication, and a unit without weights is removed.",
         header,
         tuple(rows),
         heading,

@@ -1,4 +1,4 @@
-"""What the weights learned about their own noise: log alpha against its threshold, and the dropout rates."""
+"""The learned noise of the weights: log alpha against its threshold, and the dropout rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from vbdrop.report.reading import Run
 from vbdrop.report.wording import remedy, short, thousands
 
 MOST = 8
-"""How many layers are drawn; a deeper network shows the first and the last of them."""
+"""How many layers are drawn; of a deeper network, the first and the last."""
 
 
 def log_alphas(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
@@ -42,7 +42,7 @@ def _absent(run: Run, heading: str) -> Note | None:
         return Note(f"{run.config['method']} has no learned dropout rates.", heading=heading)
     if run.details is None:
         return Note(
-            "The distribution was not kept in this record (it has no details.json). This makes it:",
+            "This record does not have the distribution (there is no details.json). To make it:",
             remedy(run, "details"),
             heading,
         )
@@ -81,10 +81,10 @@ def _histograms(run: Run, heading: str) -> Block:
     canvas.axes[-1].set_xlabel("log alpha")
     skipped = len((run.details or {})["noise"]) - len(layers)
     return Figure(
-        canvas.svg(f"Histograms of log alpha, a layer each. {'; '.join(said)}."),
-        "How noisy the weights are: log alpha is the variance of a weight over its square. Left of the dashed line, "
-        "the threshold, a weight carries signal and stays (coloured); right of it noise is all that is left, and it is "
-        "taken out (grey). The fewer weights there are near the line, the less the choice of the threshold matters. "
+        canvas.svg(f"Histograms of log alpha, one per layer. {'; '.join(said)}."),
+        "How noisy the weights are: alpha is the variance of a weight divided by its squared mean. Left of the dashed "
+        "line, the threshold, a weight carries signal and is kept (coloured); right of it, the weight is only noise "
+        "and is removed (grey). The fewer weights lie near the line, the less the choice of threshold matters. "
         f"Counts are on a logarithmic scale.{f' {skipped} layers in the middle are not shown.' if skipped else ''}",
         heading,
     )
@@ -111,9 +111,9 @@ def _spread(run: Run, heading: str) -> Block:
     axes.set_xlabel("dropout rate p = alpha / (1 + alpha)")
     said = "; ".join(f"{layer['name']}: mean {layer['p']:.3f}" for layer in layers)
     return Figure(
-        canvas.svg(f"The spread of the learned dropout rates, a layer each. {said}."),
-        "The dropout rates that the network chose by itself. Dot: the mean of a layer; tick: the median; thick and "
-        "thin line: the middle 50 % and 90 % of its weights.",
+        canvas.svg(f"The spread of the learned dropout rates, one row per layer. {said}."),
+        "The dropout rates that the network learned. Dot: mean of a layer; tick: median; thick and thin line: the "
+        "middle 50 % and 90 % of its weights.",
         heading,
     )
 
@@ -125,5 +125,5 @@ def _means(run: Run, heading: str) -> Block:
          f"{100 * rate['dead'] / rate['count']:.1f} %")
         for name, rate in rates.items()
     )  # fmt: skip
-    header = ("Layer or gate", "Weights or units", "Mean rate p", "Dead", "Dead, share")
-    return Grid("The learned dropout rates, a layer or gate a row.", header, rows, heading, wide=False)
+    header = ("Layer or gate", "Weights or units", "Mean rate p", "Dead", "Share dead")
+    return Grid("The learned dropout rates, one layer or gate per row.", header, rows, heading, wide=False)

@@ -1,4 +1,4 @@
-"""What was run, and what it gave."""
+"""The settings of the runs, and their results."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from vbdrop.report.wording import DATA, NETWORKS, thousands, times
 
 
 def overview(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Lay out the settings and the figures, a column a run."""
+    """Lay out the settings and the figures, one column per run."""
     facts = [{**_settings(run), **_figures(run), **_origin(run)} for run in runs]
     names = list(dict.fromkeys(name for each in facts for name in each))
     rows = tuple((name, *(each.get(name, "–") for each in facts)) for name in names)
-    strong = frozenset(index for index, row in enumerate(rows) if row[0] in ("Error", "Weights that are left"))
-    blocks: list[Block] = [Grid("The settings, what they gave, and where.", ("", *labels), rows, strong=strong)]
+    strong = frozenset(index for index, row in enumerate(rows) if row[0] in ("Error", "Remaining weights"))
+    blocks: list[Block] = [Grid("Settings, results, and the machine.", ("", *labels), rows, strong=strong)]
     for run, label in zip(runs, labels, strict=True):
         if run.diverged:
             epoch = run.result["diverged_in_epoch"]
-            text = f"{label}: the loss became infinite in epoch {epoch}, so there are no figures."
+            text = f"{label}: the loss became infinite in epoch {epoch}, so there are no results."
             blocks.append(Note(text, wide=True))
     return blocks
 
@@ -51,12 +51,12 @@ def _figures(run: Run) -> dict[str, str]:
     figures = {
         "Evaluated on": f"{thousands(result['examples'])} {result['evaluated_on']} examples, after the last epoch",
         "Error": f"{result['error']:.2f} % ({thousands(result['wrong'])} wrong)",
-        "Log likelihood": f"{-result['nll']:.4f} nats an example",
+        "Log likelihood": f"{-result['nll']:.4f} nats per example",
         "Calibration error": f"{100 * result['ece']:.2f} %",
-        "Weights that are left": left,
+        "Remaining weights": left,
     }
     if result["units"]:
-        figures["Units that are left"] = "-".join(map(str, result["units"]))
+        figures["Remaining units"] = "-".join(map(str, result["units"]))
     return figures
 
 

@@ -18,15 +18,15 @@ def render_report(folders: Sequence[Path]) -> str:
         folders: The folders of the runs.
 
     Returns:
-        HTML that needs nothing else: no network, no other file.
+        Self-contained HTML: it needs no network and no other file.
 
     Raises:
-        ReportError: One of them is no run, has not ended, or is damaged.
+        ReportError: A folder is not a run, or the run has not ended or is damaged.
 
     Example:
         >>> render_report([Path("no/such/run")])
         Traceback (most recent call last):
-        vbdrop.report.reading.ReportError: no/such/run is no run: there is no such folder
+        vbdrop.report.reading.ReportError: no/such/run is not a run: there is no such folder
     """
     if not folders:
         raise ReportError("there must be at least one run to show; got none")
@@ -44,7 +44,7 @@ def render_report(folders: Sequence[Path]) -> str:
 
 
 def _head(run: Run, name: str) -> dict[str, Any]:
-    """The figures that everybody looks for first."""
+    """Return the headline figures."""
     if run.diverged:
         return {"name": name, "figures": [("outcome", "diverged", f"in epoch {run.result['diverged_in_epoch']}")]}
     result = run.result

@@ -1,4 +1,4 @@
-"""The paper's tables, ours beside theirs, on one page."""
+"""The paper's tables beside ours, on one page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class PaperTable:
         title: What it shows.
         sheets: Its rows, one sheet per network.
         notes: How the figures were made.
-        commands: The commands that run what is missing.
+        commands: The commands that make the missing runs.
     """
 
     number: int
@@ -33,7 +33,7 @@ def render_tables(tables: Sequence[PaperTable]) -> str:
         tables: The tables, in order.
 
     Returns:
-        HTML that needs nothing else.
+        Self-contained HTML.
 
     Example:
         >>> from vbdrop.sheets import Sheet
@@ -42,4 +42,4 @@ def render_tables(tables: Sequence[PaperTable]) -> str:
         >>> "Table 4" in page and "1.74" in page
         True
     """
-    return fill("tables.html", title="The paper's tables, ours beside theirs", tables=tables)
+    return fill("tables.html", title="The paper's tables beside ours", tables=tables)

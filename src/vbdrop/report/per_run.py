@@ -1,4 +1,4 @@
-"""What is drawn from the details of each run, or what to say where a record has none."""
+"""Figures from the details of each run, or a note if a record has none."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ def from_details(
 
     Args:
         runs: The runs.
-        labels: Their names, which are the headings where there are several.
-        draw: Run, details and heading -> what is drawn.
-        without: Run -> what to say where it has no details, before the command that makes them.
+        labels: Their names, used as headings if there are several.
+        draw: Run, details and heading -> blocks.
+        without: Run -> the text of the note if it has no details, before the command that makes them.
     """
     blocks: list[Block] = []
     for run, label in zip(runs, labels, strict=True):

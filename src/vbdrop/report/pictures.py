@@ -1,4 +1,4 @@
-"""What is left, in pictures: what the first layer reads of an image, its units or filters, and all masks."""
+"""Pictures of the remaining weights: what the first layer reads of an image, its units or filters, and all masks."""
 
 import base64
 import binascii
@@ -17,12 +17,12 @@ from vbdrop.report.reading import ReportError, Run
 from vbdrop.report.wording import short, thousands
 
 POSITIVE, NEGATIVE, THERE = (0x2F, 0x7F, 0xD1), (0xE0, 0x6C, 0x1F), (0x6F, 0x8F, 0xB5)
-"""Colours that can be seen on white and on black; what is zero is transparent."""
+"""Colours that are visible on white and on black; zero is transparent."""
 
 
 def pictures(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Draw what is left of each network."""
-    without = "The pictures were not kept in this record (it has no details.json). This makes them:"
+    """Draw the remaining weights of each network."""
+    without = "This record does not have the pictures (there is no details.json). To make them:"
     return from_details(runs, labels, _drawn, lambda _: without)
 
 
@@ -36,8 +36,8 @@ def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
     if layer.get("filters") is not None:
         shown = layer["filters"]
         caption = (
-            f"The filters of {layer['name']}, the {len(shown)} of {layer['outputs']} that are not empty, several input "
-            "channels added up. Blue: positive weights; orange: negative ones; nothing: zero."
+            f"The {len(shown)} of {layer['outputs']} filters of {layer['name']} that are not empty, summed over input "
+            "channels. Blue: positive weights; orange: negative; blank: zero."
         )
         return [_weights(shown, f"The filters of the first layer, {layer['name']}", caption, heading)]
     blocks: list[Block] = []
@@ -45,8 +45,8 @@ def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
         canvas = Canvas(3.75)
         _show(canvas.axes[0], _share(layer["reads"]))
         caption = (
-            f"What {layer['name']} reads of the image: the stronger a pixel, the larger the weights on it, all units "
-            "together. An empty pixel is not read by any unit any more."
+            f"What {layer['name']} reads of the image: the stronger the pixel, the larger the weights on it over all "
+            "units. A blank pixel is no longer read by any unit."
         )
         unread = int((_bytes(layer["reads"], np.uint8) == 0).sum())
         label = f"How strongly each pixel is read by the first layer; {unread} pixels are not read at all"
@@ -54,8 +54,8 @@ def _first_layer(layer: dict[str, Any] | None, heading: str) -> list[Block]:
     shown = layer.get("units") or []
     if shown:
         caption = (
-            f"The {len(shown)} units of {layer['name']} with the largest weights, of {layer['outputs']}, as the image "
-            "sees them. Blue: positive weights; orange: negative ones; nothing: zero."
+            f"The {len(shown)} units of {layer['name']} with the largest weights (of {layer['outputs']}), each laid "
+            "out as an image. Blue: positive weights; orange: negative; blank: zero."
         )
         blocks.append(_weights(shown, f"Units of the first layer, {layer['name']}", caption, heading))
     else:
@@ -90,9 +90,9 @@ def _masks(masks: Sequence[dict[str, Any]], heading: str) -> list[Block]:
         axes.set_box_aspect(1)
         axes.set_title(f"{short(mask['name'])}\n{mask['outputs']} × {thousands(mask['inputs'])}", fontsize=8)
     caption = (
-        "Where the weights are that are left: outputs down, inputs across; large layers are thinned to blocks, "
-        "stronger where more of a block is left. An empty row is a unit with no input, an empty column an input that "
-        "is not read."
+        "Where the remaining weights are: outputs down, inputs across. Large layers are drawn in blocks, stronger "
+        "where more of a block remains. An empty row is a unit without inputs, an empty column an input that is not "
+        "read."
     )
     names = ", ".join(mask["name"] for mask in masks)
     return [Figure(canvas.svg(f"The masks of the layers {names}"), caption, heading)]
@@ -118,14 +118,14 @@ def _bytes(picture: dict[str, Any], kind: type[np.uint8] | type[np.int8]) -> NDA
     try:
         values = np.frombuffer(base64.b64decode(picture["values"], validate=True), kind)
     except (binascii.Error, ValueError) as error:
-        raise ReportError(f"details.json is damaged: a picture in it is no base64: {error}") from error
+        raise ReportError(f"details.json is damaged: a picture in it is not base64: {error}") from error
     if len(values) != rows * columns or not len(values):
         raise ReportError(f"details.json is damaged: a picture of {rows} x {columns} has {len(values)} values")
     return values.reshape(rows, columns)
 
 
 def _share(picture: dict[str, Any]) -> NDArray[np.uint8]:
-    """Shares as one colour, the stronger the more; the root lets small ones be seen."""
+    """Draw shares in one colour, stronger for larger ones; the square root keeps small ones visible."""
     values = _bytes(picture, np.uint8) / 255
     return _coloured(np.sqrt(values / max(values.max(), 1e-9)), np.full(values.shape, 1), THERE, THERE)
 

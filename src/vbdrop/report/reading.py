@@ -1,4 +1,4 @@
-"""Records in: the files of a run, read and checked."""
+"""Reads and checks the files of a run."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from vbdrop.record_schema import DamagedError, check, check_result
 
 
 class ReportError(Exception):
-    """A record cannot be shown: a file of it is missing or damaged, or the run has not ended.
+    """A record cannot be shown: one of its files is missing or damaged, or the run has not ended.
 
     Example:
         >>> raise ReportError("runs/a has not ended")
@@ -26,12 +26,12 @@ class Run:
     Attributes:
         folder: Where it is.
         config: Its settings.
-        result: The figures that it ended with.
+        result: Its final figures.
         metrics: The figures of each epoch.
-        sessions: Where and when it was made; empty if that is not known.
-        details: What is inside the trained model; None if it was not kept.
-        measured: The bytes and the latency of the small network; None if they were not measured.
-        has_weights: Whether the trained weights are there.
+        sessions: Where and when it was made; empty if unknown.
+        details: What is inside the trained model; None if not kept.
+        measured: The bytes and the latency of the small network; None if not measured.
+        has_weights: Whether the trained weights were kept.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss became infinite, so that there are no figures."""
+        """Whether the loss became infinite, so that there are no results."""
         return bool(self.result["outcome"] != "finished")
 
 
@@ -62,19 +62,19 @@ def read_run(folder: Path) -> Run:
         folder: The folder of the run.
 
     Raises:
-        ReportError: It is no run, it has not ended, or a file of it is damaged.
+        ReportError: It is not a run, it has not ended, or one of its files is damaged.
 
     Example:
         >>> read_run(Path("no/such/run"))
         Traceback (most recent call last):
-        vbdrop.report.reading.ReportError: no/such/run is no run: there is no such folder
+        vbdrop.report.reading.ReportError: no/such/run is not a run: there is no such folder
     """
     if not folder.is_dir():
-        raise ReportError(f"{folder} is no run: there is no such folder")
+        raise ReportError(f"{folder} is not a run: there is no such folder")
     if not (folder / "config.json").is_file():
-        raise ReportError(f"{folder} is no run: there is no config.json in it{_inside(folder)}")
+        raise ReportError(f"{folder} is not a run: there is no config.json in it{_inside(folder)}")
     if not (folder / "result.json").is_file():
-        raise ReportError(f"{folder} has not ended; the command that started it goes on with it")
+        raise ReportError(f"{folder} has not ended; the command that started it resumes it")
     try:
         return _checked(folder)
     except DamagedError as error:
@@ -103,7 +103,7 @@ def _checked(folder: Path) -> Run:
 
 
 def _inside(folder: Path) -> str:
-    """If it is a folder of runs, which of them could have been meant."""
+    """If it is a folder of runs, name those that may have been meant."""
     inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
     return f"; it holds the runs {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else ""
 
@@ -113,7 +113,7 @@ def _of_run(path: Path, spec: dict[str, Any], run: str) -> dict[str, Any] | None
         return None
     value = _read(path, spec)
     if value["run"] != run:
-        raise ReportError(f"{path} is of another run, {value['run']}; expected {run}")
+        raise ReportError(f"{path} belongs to another run, {value['run']}; expected {run}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""How to get the same figures again."""
+"""How to reproduce the figures."""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from vbdrop.report.wording import command
 
 
 def reproduce(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Give the command of each run; where it reads a file, also that."""
+    """Show the command of each run, and the file that it reads, if any."""
     blocks: list[Block] = []
     for run, label in zip(runs, labels, strict=True):
         line = command(run)
-        text = f"Run {run.id}. On the same machine and number of threads it gives the same bits."
+        text = f"Run {run.id}. On the same machine, with the same number of threads, it is reproduced bit for bit."
         lines: tuple[str, ...] = (line,)
         if line.endswith("--config config.json"):
             text += " The command reads config.json, which holds:"

@@ -1,4 +1,4 @@
-"""Error against size: of one run at all thresholds, and the frontier of several."""
+"""Error against size: one run at all thresholds, and the frontier of several runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ LOWEST = 0.01
 
 
 def sizes(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Draw the frontier of all runs, if there are several, and the curve with the slider for each of them."""
+    """Draw the frontier of all runs, if there are several, and the curve with the slider for each run."""
     blocks: list[Block] = []
     if len(runs) > 1:
         blocks.append(_frontier(runs, labels))
@@ -26,18 +26,18 @@ def _curve(run: Run, heading: str) -> Block:
     if run.diverged:
         return Note("The run diverged.", heading=heading)
     if run.result["rates"] is None:
-        return Note(f"{run.config['method']} has no threshold that could be moved.", heading=heading)
+        return Note(f"{run.config['method']} has no threshold to move.", heading=heading)
     if run.details is None:
-        text = "The errors at other thresholds were not kept in this record (it has no details.json). This makes them:"
+        text = "This record does not have the errors at other thresholds (there is no details.json). To make them:"
         return Note(text, remedy(run, "details"), heading)
     if run.details["sweep"] is None:
         return Note(
-            f"{run.config['method']} learns rates and takes nothing out, so there is no threshold.", heading=heading
+            f"{run.config['method']} learns rates and removes nothing, so there is no threshold.", heading=heading
         )
     points = [point for point in run.details["sweep"] if point["nonzero"]]
     start = next((index for index, point in enumerate(points) if point["own"]), None)
     if start is None:
-        return Note("Nothing is left of this network at any threshold that was tried.", heading=heading)
+        return Note("At every threshold that was tried, nothing is left of this network.", heading=heading)
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
     curve = [(point["nonzero"], max(point["error"], LOWEST)) for point in points]
@@ -46,15 +46,15 @@ def _curve(run: Run, heading: str) -> Block:
     places = canvas.places(axes, curve)
     own = points[start]
     first, last = points[0]["threshold"], points[-1]["threshold"]
-    label = f"Error against weights that are left, at thresholds from {first:g} to {last:g}"
+    label = f"Error against remaining weights, at thresholds from {first:g} to {last:g}"
     svg = canvas.svg(label)
     x, y = places[start]
     marker = f'<circle class="marker" cx="{x}" cy="{y}" r="5.5"/>'
     return Slider(
         svg.replace("</svg>", f"{marker}</svg>"),
-        "The same trained network, cut at other thresholds, without training again. It was trained with "
-        f"{own['threshold']:g}. A lower threshold takes out more; where the curve turns up, it takes out what was "
-        "needed. Bytes are those of the stored weights, before whole units are taken out.",
+        "The same trained network at other thresholds, without retraining. It was trained with "
+        f"{own['threshold']:g}. A lower threshold removes more; where the curve turns up, it removes what was "
+        "needed. Bytes are those of the stored weights, before whole units are removed.",
         [_position(point, place) for point, place in zip(points, places, strict=True)],
         start,
         heading,
@@ -78,7 +78,7 @@ def _frontier(runs: Sequence[Run], labels: Sequence[str]) -> Block:
         (run, label) for run, label in zip(runs, labels, strict=True) if not run.diverged and run.result["nonzero"]
     ]
     if not finished:
-        return Note("None of these runs has a network left.", wide=True)
+        return Note("In all of these runs, nothing is left of the network.", wide=True)
     canvas = Canvas(3.2)
     axes = canvas.axes[0]
     ends = [(run.result["nonzero"], max(run.result["error"], LOWEST)) for run, _ in finished]
@@ -101,14 +101,14 @@ def _frontier(runs: Sequence[Run], labels: Sequence[str]) -> Block:
     )
     return Figure(
         canvas.svg(f"The frontier of error against size. {said}."),
-        "Further left is smaller, further down is better. Dots: the runs as they were trained; lines: the same "
-        f"networks at other thresholds; the grey band: the frontier, below which none of them comes. {said}.",
+        "Further left is smaller, further down is better. Dots: the runs as trained; lines: the same networks at "
+        f"other thresholds; grey band: the frontier, which none of them beats. {said}.",
         wide=True,
     )
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that no other one beats in both size and error, by size.
+    """Return the points that no other point beats in both size and error, ordered by size.
 
     Example:
         >>> frontier([(10, 3.0), (20, 2.0), (30, 2.5), (15, 4.0), (10, 5.0)])
@@ -133,5 +133,5 @@ def _scale(canvas: Canvas, points: Sequence[tuple[float, float]]) -> None:
         log_ticks(axes, values, which)
         limit(min(values) / 1.3, max(values) * 1.3)
     axes.tick_params(which="minor", width=0)
-    axes.set_xlabel("weights that are left")
+    axes.set_xlabel("remaining weights")
     axes.set_ylabel("error, %")

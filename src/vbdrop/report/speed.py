@@ -1,4 +1,4 @@
-"""Latency and bytes of the original and of the small network."""
+"""Latency and bytes of the original and the small network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from vbdrop.report.wording import microseconds, remedy, size, times
 
 
 def speed(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Lay out what was measured."""
+    """Lay out the measurements."""
     blocks: list[Block] = []
     for run, label in zip(runs, labels, strict=True):
         heading = label if len(runs) > 1 else ""
@@ -19,10 +19,10 @@ def speed(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
         elif run.measured is not None:
             blocks += [_bars(run.measured, heading), _table(run.measured, heading)]
         elif run.result["nonzero"] == run.result["weights"]:
-            text = "Nothing was taken out of this network, so there is no small one to measure."
+            text = "Nothing was removed from this network, so there is no small one to measure."
             blocks.append(Note(text, heading=heading))
         else:
-            text = "Bytes and latency were not measured for this record (it has no measured.json). This measures them:"
+            text = "Bytes and latency were not measured for this record (there is no measured.json). To measure them:"
             blocks.append(Note(text, remedy(run, "measured"), heading))
     return blocks
 
@@ -51,8 +51,8 @@ def _bars(found: dict[str, Any], heading: str) -> Block:
     )
     return Figure(
         canvas.svg(f"Bars of latency and bytes. {told}."),
-        "Shorter is better. Grey: the original network; coloured: the small one. The file is all that is needed to "
-        "run it there; in C that is the source, in ONNX zeros are stored too.",
+        "Shorter is better. Grey: the original network; coloured: the small one. The file is everything that runtime "
+        "needs: for C the source; ONNX also stores the zeros.",
         heading,
         wide=True,
     )
@@ -74,7 +74,7 @@ def _table(found: dict[str, Any], heading: str) -> Block:
     )
     header = ("", "File", "smaller", *(text for batch in batches for text in (f"Batch of {batch}", "faster")))
     caption = (
-        f"Bytes and latency, one thread of {found['processor']}, all taken in turn in one run; the median. "
+        f"Bytes and median latency on one thread of {found['processor']}, measured in turn in one run. "
         f"The small network has an error of {found['error']:.2f} %."
     )
     return Grid(caption, header, shown + missing, heading)

@@ -1,4 +1,4 @@
-"""The table of sections: what a page shows, in order. A new figure is a file and a line here."""
+"""The table of sections, in the order of the page. To add a figure, add a file and a line here."""
 
 from vbdrop.report.blocks import Section
 from vbdrop.report.calibration import calibration
@@ -13,13 +13,13 @@ from vbdrop.report.training import training
 
 SECTIONS = (
     Section("run", "What was run", overview),
-    Section("training", "Error and sparsity over the epochs", training),
+    Section("training", "Error and sparsity per epoch", training),
     Section("sizes", "Error against size", sizes),
     Section("noise", "Which weights carry signal", log_alphas),
     Section("rates", "Learned dropout rates", dropout_rates),
-    Section("pictures", "What is left", pictures),
+    Section("pictures", "Remaining weights", pictures),
     Section("layers", "Layers before and after", layers),
     Section("speed", "Latency and bytes", speed),
     Section("calibration", "Calibration", calibration),
-    Section("again", "Make it again", reproduce),
+    Section("again", "Reproduce", reproduce),
 )

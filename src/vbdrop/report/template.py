@@ -1,4 +1,4 @@
-"""From a template to a page: everything inside, and everything that comes from a record escaped."""
+"""From a template to a self-contained page; everything that comes from a record is escaped."""
 
 import json
 from functools import lru_cache
@@ -13,7 +13,7 @@ def fill(name: str, **values: Any) -> str:  # noqa: ANN401 -- whatever a templat
 
     Args:
         name: The file of the template.
-        **values: What it asks for; text is escaped.
+        **values: Its variables; text is escaped.
 
     Example:
         >>> page = fill("tables.html", title="<b>", tables=[])
@@ -38,6 +38,6 @@ def _environment() -> Environment:
 
 
 def _json(value: object) -> Markup:
-    """JSON that may stand inside a script element."""
+    """Write JSON that is safe inside a script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

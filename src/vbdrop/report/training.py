@@ -1,4 +1,4 @@
-"""Error and sparsity over the epochs."""
+"""Error and sparsity per epoch."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from vbdrop.report.reading import Run
 from vbdrop.report.wording import short
 
 TOP = 4.0
-"""The first epochs, with an error of more than so many times the last one, would flatten all that follows."""
+"""Early epochs with an error above this many times the last one are cut off: they would flatten all that follows."""
 
 
 def training(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Draw the error of all runs in one figure, and the weights that are left in each of them."""
+    """Draw the error of all runs in one figure, and the remaining weights of each run."""
     blocks: list[Block] = [_errors(runs, labels)]
     for run, label in zip(runs, labels, strict=True):
         heading = label if len(runs) > 1 else ""
@@ -23,7 +23,7 @@ def training(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
 def _errors(runs: Sequence[Run], labels: Sequence[str]) -> Block:
     lines = [[(line["epoch"], line["error"]) for line in run.metrics if line.get("error") is not None] for run in runs]
     if not any(lines):
-        return Note("No epoch was evaluated, so there is no curve of the error.")
+        return Note("No epoch was evaluated, so there is no error curve.")
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
     for index, (line, label) in enumerate(zip(lines, labels, strict=True)):
@@ -39,8 +39,8 @@ def _errors(runs: Sequence[Run], labels: Sequence[str]) -> Block:
     where = "validation" if runs[0].result["evaluated_on"] == "validation" else "test"
     said = "; ".join(f"{label} ends at {line[-1][1]:.2f} %" for line, label in zip(lines, labels, strict=True) if line)
     return Figure(
-        canvas.svg(f"Line chart of the {where} error over the epochs. {said}."),
-        f"The {where} error of the network as it would be if training stopped there, noise off and dead weights at "
+        canvas.svg(f"Line chart of the {where} error per epoch. {said}."),
+        f"The {where} error of the network if training stopped at that epoch, without noise and with dead weights at "
         f"zero. {said}.",
         wide=len(runs) > 1,
     )
@@ -49,10 +49,10 @@ def _errors(runs: Sequence[Run], labels: Sequence[str]) -> Block:
 def _weights(run: Run, heading: str) -> Block:
     lines = [line for line in run.metrics if line.get("nonzero")]
     if run.diverged or not lines:
-        return Note("There are no counts of weights for the epochs of this run.", heading=heading)
+        return Note("This run did not record the weights of each epoch.", heading=heading)
     sizes = {layer["name"]: layer["weights"] for layer in run.result["layers"]}
     if run.result["nonzero"] == run.result["weights"]:
-        return Note("This method sets no weight to zero, so there is no curve of what is left.", heading=heading)
+        return Note("This method sets no weight to zero, so there is no sparsity curve.", heading=heading)
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
     shown = []
@@ -64,12 +64,12 @@ def _weights(run: Run, heading: str) -> Block:
     axes.set_yscale("log")
     log_ticks(axes, shown, "y")
     axes.set_xlabel("epoch")
-    axes.set_ylabel("weights that are not zero, %")
+    axes.set_ylabel("non-zero weights, %")
     legend(axes, len(sizes))
     last = lines[-1]["nonzero"]
     said = "; ".join(f"{name} {100 * last[name] / weights:.1f} %" for name, weights in sizes.items() if name in last)
     return Figure(
-        canvas.svg(f"Line chart of the weights that are left in each layer over the epochs. At the end: {said}."),
-        f"How many of its weights each layer keeps, on a logarithmic scale. At the end: {said}.",
+        canvas.svg(f"Line chart of the remaining weights of each layer per epoch. At the end: {said}."),
+        f"The share of its weights that each layer keeps, on a logarithmic scale. At the end: {said}.",
         heading,
     )

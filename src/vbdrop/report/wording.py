@@ -1,4 +1,4 @@
-"""Numbers, names and commands as people read them."""
+"""Numbers, names and commands in readable form."""
 
 import json
 import shlex
@@ -32,7 +32,7 @@ def thousands(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Write bytes in the unit that suits them.
+    """Write bytes in a suitable unit.
 
     Example:
         >>> size(512), size(31_546), size(1_066_920)
@@ -44,7 +44,7 @@ def size(number: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Write how many times fewer.
+    """Write a reduction factor.
 
     Example:
         >>> times(90.97), times(3.04), times(None)
@@ -82,7 +82,7 @@ def title(run: Run) -> str:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Name each of several runs by what tells it from the others: as short as they allow."""
+    """Name each of several runs, as briefly as possible, by what distinguishes it from the others."""
     facts = [_facts(run) for run in runs]
     names = list(dict.fromkeys(name for each in facts for name in each))
     varied = [name for name in names if len({each.get(name) for each in facts}) > 1]
@@ -111,9 +111,9 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def command(run: Run) -> str:
-    """Return the command that makes a run again, with all of its settings.
+    """Return the command that repeats a run, with all of its settings.
 
-    What the command line has no option for is only in ``config.json``; then that is what the command reads.
+    If the command line has no option for one of them, the command reads ``config.json`` instead.
     """
     config, budget = run.config, run.config["budget"]
     if budget["evaluate_every"] != 1:
@@ -136,7 +136,7 @@ def command(run: Run) -> str:
 
 
 def remedy(run: Run, what: str) -> tuple[str, ...]:
-    """Return the commands that make a part of a record that is missing.
+    """Return the commands that make a missing part of a record.
 
     Args:
         run: The run.

@@ -1,4 +1,4 @@
-"""The training loop that all methods share, and what a run leaves behind."""
+"""The training loop that all methods share, and the files that a run writes."""
 
 from vbdrop.train.budget import Budget
 from vbdrop.train.evaluation import Evaluation, calibration_error, evaluate

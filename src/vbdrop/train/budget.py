@@ -1,4 +1,4 @@
-"""What a run may spend: the part of its settings that all methods of a comparison share."""
+"""The budget of a run: the settings that all methods of a comparison share."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -16,14 +16,14 @@ class Budget:
     """The budget of a run, trained with Adam.
 
     Attributes:
-        epochs: How many times it sees the training data.
-        batch: Examples a step.
+        epochs: Passes over the training data.
+        batch: Examples per step.
         lr: The learning rate, before the schedule.
         schedule: A key of :data:`vbdrop.train.SCHEDULES`.
-        seed: Of the initial weights, the noise and the order of the examples.
-        evaluate_every: Evaluate after every so many epochs; the last one always is.
-        shrink_every: Take units that have stayed dead out of the model in training every so many epochs, for the
-            methods that can; None to leave them where they are. See `vbdrop.train.shrinking`.
+        seed: The seed of the initial weights, the noise and the order of the examples.
+        evaluate_every: Epochs between evaluations; the last epoch is always evaluated.
+        shrink_every: Epochs between removals of units that have stayed dead, for methods that support it; None to keep
+            them. See `vbdrop.train.shrinking`.
 
     Example:
         >>> Budget(epochs=0)
@@ -53,7 +53,7 @@ class Budget:
         schedule(self.schedule)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the budget as JSON holds it, without ``shrink_every`` where nothing shrinks: so runs keep their names.
+        """Return the budget for JSON, without ``shrink_every`` if it is None, so that recorded runs keep their names.
 
         Example:
             >>> Budget(epochs=3).as_dict()
@@ -63,7 +63,7 @@ class Budget:
 
     @property
     def noise_seed(self) -> int:
-        """The seed of the noise: another one than that of the initial weights, or the noise would repeat their draws.
+        """The seed of the noise; it differs from that of the initial weights, whose draws it would repeat.
 
         Example:
             >>> Budget(seed=0).noise_seed

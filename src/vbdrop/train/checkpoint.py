@@ -1,4 +1,4 @@
-"""What a killed run needs to go on as if nothing had happened."""
+"""The state from which a killed run resumes as if nothing had happened."""
 
 import hashlib
 import io
@@ -23,15 +23,14 @@ class Checkpoint:
     """The state of a run between two epochs.
 
     Attributes:
-        run: Identifies the run, so that no other goes on from it.
-        epoch: The epochs done.
+        run: Identifies the run, so that no other run resumes from it.
+        epoch: The number of finished epochs.
         model: The model's ``state_dict``.
         optimizer: The optimizer's ``state_dict``.
         rng: The state of torch's generator, from which all noise is drawn.
-        metrics_bytes: The length of the metrics file at this moment.
-        shrunk: What has been taken out of the model, for a run that shrinks.
-        kernels: The compiled kernels that were in use, as `vbdrop.kernels.in_use` gives them; None in a file that does
-            not say.
+        metrics_bytes: The length of the metrics file at that time.
+        shrunk: What has been removed from the model, for a run that shrinks.
+        kernels: The compiled kernels in use, as returned by `vbdrop.kernels.in_use`; None if the file does not say.
     """
 
     run: str
@@ -45,7 +44,7 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint of a run's folder, in place of the last one.
+    """Write the checkpoint of a run, replacing the last one.
 
     Example:
         >>> import tempfile
@@ -66,7 +65,7 @@ def load(folder: Path, run: str) -> Checkpoint | None:
     Only tensors and plain values are read: a file cannot run code.
 
     Raises:
-        RecordError: It is damaged, or of another run.
+        RecordError: It is damaged, or belongs to another run.
     """
     path = folder / FILE
     try:
@@ -85,15 +84,15 @@ def load(folder: Path, run: str) -> Checkpoint | None:
             f"{path} is damaged ({str(error).splitlines()[0]}); delete it to start the run again from its first epoch"
         ) from error
     if checkpoint.run != run:
-        raise RecordError(f"{path} is of another run ({checkpoint.run}); expected {run}")
+        raise RecordError(f"{path} belongs to another run ({checkpoint.run}); expected {run}")
     return checkpoint
 
 
 def warn_if_other_arithmetic(checkpoint: Checkpoint, in_use: str) -> None:
-    """Say so if a run goes on with other compiled kernels than it was begun with, or without them.
+    """Warn if a run resumes with different compiled kernels than it started with, or without them.
 
     Args:
-        checkpoint: Where the run goes on from.
+        checkpoint: Where the run resumes.
         in_use: The kernels of this process.
 
     Example:
@@ -106,8 +105,8 @@ def warn_if_other_arithmetic(checkpoint: Checkpoint, in_use: str) -> None:
         for k in (checkpoint.kernels, in_use)
     )
     warnings.warn(
-        f"this run was trained {before} up to epoch {checkpoint.epoch} and goes on {now}: it will not end with the "
-        "bits of a run that was never stopped. `vbdrop info` says why the kernels are not in use, if they are not.",
+        f"this run was trained {before} up to epoch {checkpoint.epoch} and resumes {now}: its result will not be "
+        "bit-identical to that of an uninterrupted run. If the kernels are not in use, `vbdrop info` says why.",
         stacklevel=2,
     )
 

@@ -4,7 +4,7 @@ from vbdrop.train.metrics import Epoch
 
 
 def duration(seconds: float) -> str:
-    """Say a time span as a person would.
+    """Format a time span.
 
     Example:
         >>> duration(4.2), duration(75), duration(3 * 3600 + 240), duration(200_000)
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def figures(epoch: Epoch | None) -> str:
-    """Say an epoch's error and sparsity in a few words.
+    """Describe an epoch's error and sparsity in a few words.
 
     Example:
         >>> from vbdrop.train.evaluation import Evaluation

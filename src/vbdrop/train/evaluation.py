@@ -11,7 +11,7 @@ from torch.nn.functional import nll_loss
 from vbdrop.train.method import Batch
 
 BATCH = 1_000
-"""Examples a forward. It is fixed, since the last bits of a sum depend on how it is cut."""
+"""Examples per forward. It is fixed, since the last bits of a sum depend on how it is split."""
 
 BINS = 15
 """The bins of the calibration error."""
@@ -19,13 +19,13 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a network does on a set of examples.
+    """The performance of a network on a set of examples.
 
     Attributes:
-        examples: How many they are.
-        wrong: How many it gets wrong.
+        examples: The number of examples.
+        wrong: The number of wrong predictions.
         nll: The mean negative log likelihood, in nats.
-        ece: The expected calibration error: how far confidence and accuracy are apart, between 0 and 1.
+        ece: The expected calibration error: the gap between confidence and accuracy, from 0 to 1.
     """
 
     examples: int
@@ -90,8 +90,8 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = BINS) -> fl
     ``sum_b n_b / n * |accuracy_b - confidence_b|``
 
     Args:
-        confidence: The probability of the predicted class, an example each.
-        right: Whether the prediction was right.
+        confidence: The probability of the predicted class, one per example.
+        right: Whether the prediction was correct.
         bins: The number of bins between 0 and 1.
 
     Example:
@@ -105,12 +105,12 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = BINS) -> fl
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """The predictions of about the same confidence.
+    """A group of predictions with similar confidence.
 
     Attributes:
-        count: How many they are.
+        count: The number of predictions.
         confidence: Their mean confidence.
-        accuracy: The share of them that is right.
+        accuracy: The share of correct ones.
     """
 
     count: int
@@ -119,11 +119,11 @@ class CalibrationBin:
 
 
 def calibration_bins(confidence: Tensor, right: Tensor, bins: int = BINS) -> list[CalibrationBin]:
-    """Return the bins of the calibration error that hold at least one prediction, by confidence.
+    """Return the non-empty bins of the calibration error, ordered by confidence.
 
     Args:
-        confidence: The probability of the predicted class, an example each.
-        right: Whether the prediction was right.
+        confidence: The probability of the predicted class, one per example.
+        right: Whether the prediction was correct.
         bins: The number of bins between 0 and 1.
 
     Example:
@@ -147,7 +147,7 @@ def _binned(confidence: Tensor, values: Tensor, bins: int) -> Tensor:
 
 @contextmanager
 def _quietly(model: nn.Module) -> Iterator[None]:
-    """Eval mode and, whatever the forward draws, the same random state afterwards."""
+    """Eval mode inside a ``with`` block; mode and random state are restored afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Files of a run, read with an error that names the file."""
+"""Reads and writes the files of a run; errors name the file."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 -- whatever JSON can hold
     """Read a JSON file.
 
     Raises:
-        RecordError: It is missing, or is no JSON.
+        RecordError: It is missing, or is not JSON.
 
     Example:
         >>> read_json(Path("no/such.json"))

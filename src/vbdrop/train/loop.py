@@ -1,4 +1,4 @@
-"""The training loop: one for all methods, so that two methods differ only where they differ."""
+"""The training loop that all methods share, so that two runs differ only in their methods."""
 
 import copy
 import hashlib
@@ -28,17 +28,17 @@ from vbdrop.train.sparsity import sparsity
 
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINT_SECONDS = 15.0
-"""At most so much work, and the rest of an epoch, is lost when a run is killed."""
+"""The least time between checkpoints: a killed run loses at most this much work plus an unfinished epoch."""
 
 Report = Callable[[int, int, Epoch | None], None]
-"""Called after every step with the steps done, the steps in all and, at the end of an epoch, its figures."""
+"""Called after every step with the steps done, the total and, at the end of an epoch, its figures."""
 
 
 class DivergedError(Exception):
     """The loss of a run became infinite or NaN.
 
     Attributes:
-        epoch: The epoch in which it was seen, counted from 1.
+        epoch: The epoch in which it happened, counted from 1.
 
     Example:
         >>> raise DivergedError(3)
@@ -53,12 +53,11 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run ends with.
+    """The result of a run.
 
     Attributes:
-        model: The model as it was trained, noise and masks included; units that were taken out during the training are
-            there again, dead.
-        network: The plain network that the method makes of it.
+        model: The model as trained, with noise and masks; units that were removed during training are restored, dead.
+        network: The plain network that the method makes from it.
         last: The figures of the last epoch; its evaluation is that of ``network``.
     """
 
@@ -91,22 +90,22 @@ def fit(
 ) -> Trained:
     """Train a network with a method.
 
-    With a folder, the run can be killed at any moment: called again, it goes on from its last checkpoint and ends with
-    the same bits, on the same machine and number of threads. Torch's own random state is left as it was.
+    With a folder, the run can be killed at any time: called again, it resumes from its last checkpoint and ends with
+    the same bits, on the same machine with the same number of threads. Torch's random state is restored.
 
     Args:
-        method: What is done with the network.
+        method: The training method.
         model: The plain network, freshly initialised; it is changed.
         train: All training examples.
         test: The examples to evaluate on: a validation split, or the test data.
         budget: Epochs, batch, learning rate, schedule and seed.
-        folder: An existing folder for ``metrics.jsonl`` and the checkpoint; None keeps nothing.
+        folder: An existing folder for ``metrics.jsonl`` and the checkpoint; None to keep nothing.
         report: Called after every step.
         checkpoint_seconds: The least time between two checkpoints.
 
     Raises:
-        DivergedError: The loss is not finite any more.
-        RecordError: The folder's files are damaged, or of another run.
+        DivergedError: The loss is no longer finite.
+        RecordError: The folder's files are damaged, or belong to another run.
 
     Example:
         >>> from vbdrop.train.method import Batch
@@ -146,7 +145,7 @@ class _Run:
     def __init__(self, method: Method, model: nn.Module, train: Batch, test: Batch, budget: Budget) -> None:
         self.method, self.train, self.test, self.budget = method, train, test, budget
         to_channels_last_(model)
-        self.model = model  # a CPU trains convolutions and pooling a third faster in that order
+        self.model = model  # a CPU trains convolutions and pooling a third faster in this order
         self.optimizer = torch.optim.Adam(method.groups(model, budget.lr), lr=budget.lr, fused=True)
         self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]
         self.factor = schedule(budget.schedule)
@@ -181,7 +180,7 @@ class _Run:
             raise DivergedError(self.epochs_done)
         try:
             return self._figures(loss, lr, time.monotonic() - start)
-        except FloatingPointError as error:  # the last step did it
+        except FloatingPointError as error:  # caused by the last step
             raise DivergedError(self.epochs_done) from error
 
     def _step(self, batch: Batch, step: Step, lr: float) -> torch.Tensor:
@@ -213,14 +212,14 @@ class _Run:
         return Epoch(self.epochs_done, loss, lr, seconds, divergence, evaluation, weights)
 
     def finished(self, model: nn.Module) -> nn.Module:
-        """The network that the method would make of a model now; the model itself goes on as it is."""
+        """The network that the method would make from the model now; the model itself is not changed."""
         with torch.random.fork_rng(devices=[]):
             return self.method.finish(copy.deepcopy(model)).eval()
 
     # a model that becomes smaller
 
     def _shrink(self) -> None:
-        """Take out what has stayed dead, if it is time for it."""
+        """Remove the units that have stayed dead, if a check is due."""
         every = self.budget.shrink_every
         if self.shrinking is not None and every is not None and self.epochs_done and self.epochs_done % every == 0:
             self.shrinking.check_(self.model, self.optimizer)
@@ -232,7 +231,7 @@ class _Run:
     # a killed run
 
     def _identity(self) -> str:
-        """What makes it this run and no other, besides the data."""
+        """Identifies this run, apart from the data."""
         method = {"name": type(self.method).__qualname__, "version": self.method.version, **self.method.identity()}
         shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
         facts = [method, self.budget.as_dict(), shapes, len(self.train.targets)]

@@ -1,4 +1,4 @@
-"""The shape of a method: what the training loop asks of it, so that two methods differ only where they differ."""
+"""The interface of a method: everything that the training loop calls."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ _ABSENT = "of a run whose record does not have it"
 
 
 def option(default: Any, *, absent: Any = MISSING) -> Any:  # noqa: ANN401 -- the field's own annotation says what it is
-    """A hyper-parameter that a method got after runs were recorded.
+    """A hyper-parameter that was added to a method after runs had been recorded.
 
-    A run is named after what identifies it. So that a recorded run keeps its name, this value is no part of it as long
-    as it is the one that all runs had before.
+    A run is named after the settings that identify it. So that recorded runs keep their names, this one is left out if
+    it has the value that all earlier runs had.
 
     Args:
-        default: The value by default.
-        absent: The value that all runs had before; by default that is the default.
+        default: The default value.
+        absent: The value of all earlier runs; by default the default.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """Where a run is.
+    """The position in a run.
 
     Attributes:
         index: The number of steps done before this one.
-        steps: The number of steps of the whole run.
-        epoch: The epochs done, with the fraction of the current one.
-        epochs: The epochs of the whole run.
+        steps: The total number of steps.
+        epoch: The epochs done, including the fraction of the current one.
+        epochs: The total number of epochs.
         n_train: The number of training examples.
     """
 
@@ -67,7 +67,7 @@ class Step:
 
     @property
     def progress(self) -> float:
-        """The share of the run that is done, from 0 up to, but not including, 1."""
+        """The share of the run that is done, in [0, 1)."""
         return self.index / self.steps
 
 
@@ -75,17 +75,17 @@ class Step:
 class Method(ABC):
     """A training method: a frozen set of hyper-parameters, and what it does with a model.
 
-    Everything that a method has to remember between two steps lives in the model's parameters and buffers, so that a
-    checkpoint of model and optimizer is a checkpoint of the run. A run's budget is its epochs: a method that starts
-    from a trained network trains it within them.
+    All state between two steps is in the model's parameters and buffers, so that a checkpoint of model and optimizer is
+    a checkpoint of the run. The epochs are the budget of a run: a method that starts from a trained network trains it
+    within them.
 
     Attributes:
         name: The name on the command line.
         title: The name in a table.
         paper: Authors, year and venue.
-        family: What it is for.
-        version: Counted up when a change alters the figures.
-        knobs: Hyper-parameter -> the values that a selection on validation tries.
+        family: Its purpose.
+        version: Incremented when a change alters the figures.
+        knobs: Hyper-parameter -> the values tried on validation data.
     """
 
     name: ClassVar[str]
@@ -97,7 +97,7 @@ class Method(ABC):
 
     @property
     def shrinks(self) -> bool:
-        """Whether units that are dead stay dead, so that they can be taken out during training."""
+        """Whether dead units stay dead, so that they can be removed during training."""
         return False
 
     def settings(self) -> dict[str, Any]:
@@ -106,21 +106,21 @@ class Method(ABC):
 
     @classmethod
     def absent(cls) -> dict[str, Any]:
-        """The hyper-parameters that a record may lack, with the value that its run had: see `option`."""
+        """The hyper-parameters that a record may lack, with the value that its run had; see `option`."""
         return {each.name: each.metadata[_ABSENT] for each in fields(cls) if _ABSENT in each.metadata}
 
     def identity(self) -> dict[str, Any]:
-        """The hyper-parameters that identify a run: all, but for each `option` with the value of runs without it."""
+        """The hyper-parameters that identify a run: all except each `option` with the value of earlier runs."""
         return self.identifying(self.settings())
 
     @classmethod
     def identifying(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of some hyper-parameters that identify a run."""
+        """The subset of these hyper-parameters that identifies a run."""
         absent = cls.absent()
         return {name: value for name, value in settings.items() if name not in absent or value != absent[name]}
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Prepare a freshly initialised plain model; returns the model to train."""
+        """Prepare a freshly initialised plain model; return the model to train."""
         return model
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
@@ -132,12 +132,12 @@ class Method(ABC):
         """The loss of a batch; the model is in training mode."""
 
     def after_step(self, model: nn.Module, step: Step) -> None:  # noqa: B027 -- most methods do nothing here
-        """What follows the optimizer's step: masks, projections, growing. The step's gradients are still there."""
+        """Run after the optimizer's step: masks, projections, growing. The step's gradients are still available."""
 
     def finish(self, model: nn.Module) -> nn.Module:
-        """The plain network that the method ends with: dead weights are exact zeros."""
+        """The final plain network, in which dead weights are exact zeros."""
         return model
 
     def in_training(self, model: nn.Module) -> nn.Module:
-        """The plain network as it is in training: its dead units are those that may be taken out meanwhile."""
+        """The plain network during training: its dead units are those that may be removed before the end."""
         return self.finish(model)

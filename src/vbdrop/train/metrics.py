@@ -1,4 +1,4 @@
-"""What a run writes down after every epoch: one line of JSON each."""
+"""The figures that a run writes after every epoch, one line of JSON each."""
 
 import json
 import os
@@ -17,12 +17,12 @@ class Epoch:
     """The figures of an epoch.
 
     Attributes:
-        epoch: The epochs done.
-        loss: The mean of the training loss over the epoch.
-        lr: The factor that the schedule had on the learning rates at its end.
-        seconds: What it took, without the evaluation.
+        epoch: The number of finished epochs.
+        loss: The mean training loss over the epoch.
+        lr: The schedule's factor on the learning rates at the end of the epoch.
+        seconds: Its duration, without the evaluation.
         kl: The KL of the weights from their priors, for a variational network.
-        evaluation: Of the network that the method would end with here; None in an epoch that is not evaluated.
+        evaluation: That of the network if training ended here; None if the epoch is not evaluated.
         sparsity: The weights of the same network.
     """
 
@@ -35,7 +35,7 @@ class Epoch:
     sparsity: Sparsity | None = None
 
     def as_line(self) -> dict[str, Any]:
-        """Return the epoch as flat JSON; what it has not is left out.
+        """Return the epoch as flat JSON, without missing figures.
 
         Example:
             >>> Epoch(1, 0.3, 1.0, 2.5, evaluation=Evaluation(200, 3, 0.1, 0.01)).as_line()
@@ -56,7 +56,7 @@ class MetricsLog:
 
     Args:
         path: The file.
-        offset: How many of its bytes a checkpoint vouches for; what comes after them is cut off.
+        offset: Its length in bytes at the checkpoint; anything beyond is cut off.
 
     Raises:
         RecordError: The file is shorter than that.
@@ -75,7 +75,9 @@ class MetricsLog:
         size = self._file.tell()
         if size < offset:
             self._file.close()
-            raise RecordError(f"{path} is damaged: the checkpoint knows of {offset} bytes in it; got {size}")
+            raise RecordError(
+                f"{path} is damaged: it must have at least the {offset} bytes of the checkpoint; got {size}"
+            )
         self._file.truncate(offset)
         self._file.seek(offset)
 
@@ -85,7 +87,7 @@ class MetricsLog:
         self._file.flush()
 
     def saved_bytes(self) -> int:
-        """Bring all lines to the disk, and return their length in bytes."""
+        """Flush all lines to disk, and return their length in bytes."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
@@ -99,10 +101,10 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a metrics file; a last line that is not complete yet is left out.
+    """Read the lines of a metrics file, without an incomplete last line.
 
     Raises:
-        RecordError: The file is missing, or a line of it is no JSON object.
+        RecordError: The file is missing, or a line is not a JSON object.
     """
     try:
         lines = path.read_text().split("\n")[:-1]

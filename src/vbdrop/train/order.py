@@ -1,4 +1,4 @@
-"""The order in which a run sees its examples: a function of seed and epoch, and of nothing else."""
+"""The order in which a run sees its examples: a function of seed and epoch only."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def batch_order(examples: int, seed: int, epoch: int) -> Tensor:
 
 
 def batches(examples: Batch, size: int, seed: int, epoch: int) -> Iterator[Batch]:
-    """Yield an epoch's batches; the last one has what is left.
+    """Yield an epoch's batches; the last one may be smaller.
 
     Example:
         >>> data = Batch(torch.arange(10.0), torch.arange(10))

@@ -1,14 +1,14 @@
-"""How the learning rate goes over a run: the schedules of the papers, by name."""
+"""Learning-rate schedules of the papers, by name."""
 
 from collections.abc import Callable
 from types import MappingProxyType
 
 Schedule = Callable[[float], float]
-"""From the share of the run that is done, in [0, 1), to the factor on the learning rate."""
+"""Maps the share of the run that is done, in [0, 1), to a factor on the learning rate."""
 
 
 def constant(progress: float) -> float:
-    """Keep the learning rate.
+    """Keep the learning rate constant.
 
     Example:
         >>> constant(0.9)
@@ -18,7 +18,7 @@ def constant(progress: float) -> float:
 
 
 def linear(progress: float) -> float:
-    """Go down to 0 from the start: sparse variational dropout on LeNet-5.
+    """Decay to 0 from the start: sparse variational dropout on LeNet-5.
 
     Example:
         >>> linear(0.75)
@@ -28,7 +28,7 @@ def linear(progress: float) -> float:
 
 
 def late_linear(progress: float) -> float:
-    """Keep the learning rate for half of the run, then go down to 0: sparse variational dropout on LeNet-300-100.
+    """Keep the learning rate for half of the run, then decay to 0: sparse variational dropout on LeNet-300-100.
 
     Example:
         >>> late_linear(0.5), late_linear(0.75)

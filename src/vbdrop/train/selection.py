@@ -1,7 +1,7 @@
-"""Features that a linear layer of a model in training does not read any more: it selects the others itself.
+"""Selects the features that a linear layer still reads, while the model trains.
 
 The inputs of a network, and the features of a flattened image whose channel is still needed, arrive at a layer whether
-or not it reads them. A plan that leaves the forward as it is cannot remove them; a selection in front of the layer can.
+or not it reads them. A plan that does not change the forward cannot remove them; a selection in front of the layer can.
 """
 
 from collections import Counter
@@ -17,11 +17,11 @@ from vbdrop.compression import Plan
 from vbdrop.train.sparsity import weight_layers
 
 WORTH_A_COPY = 0.05
-"""Selecting features costs a copy of them: done from when a layer does not need this share of them."""
+"""Selecting features copies them: it is done once a layer no longer needs at least this share of them."""
 
 
 class _Selected:
-    """A hook that passes on some of the features."""
+    """A hook that passes on only some of the features."""
 
     def __init__(self, positions: Sequence[int]) -> None:
         self.positions = torch.tensor(positions)
@@ -32,16 +32,16 @@ class _Selected:
 
 
 def select_inputs_(layer: nn.Module, positions: Sequence[int]) -> RemovableHandle:
-    """Let only these of the features that arrive enter a layer.
+    """Make a layer read only some of the features that arrive.
 
-    The selection is no part of the ``state_dict``; a copy of the layer has it, too.
+    The selection is not part of the ``state_dict``, but a copy of the layer has it.
 
     Args:
         layer: A layer with as many inputs as there are positions.
-        positions: Where those features are on the last axis.
+        positions: The positions of those features on the last axis.
 
     Returns:
-        The handle that takes the selection back.
+        The handle that removes the selection.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -54,12 +54,12 @@ def select_inputs_(layer: nn.Module, positions: Sequence[int]) -> RemovableHandl
 
 
 def inputs_read(plan: Plan, name: str, weight: Tensor) -> list[int]:
-    """The inputs that a plan keeps and of which a weight has something that is not zero, for an output that it keeps.
+    """The inputs that a plan keeps and that have a non-zero weight to an output that it keeps.
 
     Args:
         plan: The plan.
         name: The weight's name in it.
-        weight: Its values, in the shape before.
+        weight: Its values, in the original shape.
 
     Example:
         >>> plan = Plan(keep={"weight": {0: [1]}}, shapes={"weight": [2, 3]})
@@ -79,16 +79,16 @@ def inputs_read(plan: Plan, name: str, weight: Tensor) -> list[int]:
 def with_selections(
     plan: Plan, network: nn.Module, stays: Mapping[str, Collection[int]], selecting: Collection[str]
 ) -> tuple[Plan, dict[str, list[int]]]:
-    """Remove from a plan's linear layers the inputs, too, that arrive and are not read.
+    """Extend a plan: also remove inputs that arrive at a linear layer but are not read.
 
     Args:
-        plan: A plan that leaves the forward as it is.
+        plan: A plan that does not change the forward.
         network: The plain network that it was made for.
-        stays: Weight -> those of its inputs that must not be removed.
-        selecting: The layers that select their inputs already.
+        stays: Weight -> the inputs that must not be removed.
+        selecting: The layers that already select their inputs.
 
     Returns:
-        The plan with fewer columns, and the layers that have to select now: path -> the inputs that arrive there.
+        The plan with fewer columns, and the layers that must select their inputs: path -> the inputs that arrive there.
 
     Example:
         >>> network = nn.Linear(4, 2)

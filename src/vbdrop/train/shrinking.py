@@ -1,4 +1,4 @@
-"""Networks that get cheaper while they train: units that have stayed dead are taken out of the model in training."""
+"""Networks that get cheaper while they train: units that have stayed dead are removed from the model."""
 
 import copy
 from collections.abc import Collection, Iterator, Mapping
@@ -22,37 +22,37 @@ from vbdrop.train.selection import inputs_read, select_inputs_, with_selections
 from vbdrop.train.sparsity import weight_layers
 
 EXAMPLES = 8
-"""With so many examples the network is traced, and the outputs before and after are compared."""
+"""The number of examples for tracing the network and comparing its outputs before and after."""
 
 
 def check_shrinks(method: Method, shrink_every: int | None) -> None:
-    """See that a method's units can be taken out during training, if they shall be.
+    """Check that a method's units can be removed during training, if ``shrink_every`` is set.
 
     Raises:
-        ValueError: They cannot.
+        ValueError: They cannot be removed.
 
     Example:
         >>> from vbdrop.methods import Plain, VBDGates
         >>> check_shrinks(VBDGates(), 1)
         >>> check_shrinks(Plain(), 1)
         Traceback (most recent call last):
-        ValueError: `shrink_every` must be None for Plain: with these settings none of its units can be taken ...
+        ValueError: `shrink_every` must be None for Plain: with these settings none of its units can be ...
     """
     if shrink_every is not None and not method.shrinks:
         raise ValueError(
             f"`shrink_every` must be None for {type(method).__name__}: with these settings none of its units can be "
-            f"taken out during training, so that it would have no effect; got {shrink_every!r}."
+            f"removed during training, so it would have no effect; got {shrink_every!r}."
         )
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What has been taken out of a model.
+    """What has been removed from a model.
 
     Attributes:
-        plan: From the original model to what is left of it. What it folded is in the biases already.
+        plan: From the original model to the current one. Folded constants are already in the biases.
         arriving: Linear layer that selects its inputs -> those of its original inputs that arrive there.
-        wanted: Weight -> the inputs that it could not do without at the last check; None if nothing was dead.
+        wanted: Weight -> the inputs that it needed at the last check; None if nothing was dead.
     """
 
     plan: Plan = field(default_factory=Plan)
@@ -60,26 +60,26 @@ class Shrunk:
     wanted: dict[str, list[int]] | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """The same as strings, numbers and lists, for a checkpoint."""
+        """Return the same as strings, numbers and lists, for a checkpoint."""
         return {"plan": self.plan.to_json(), "arriving": self.arriving, "wanted": self.wanted}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Shrunk":
-        """Read what :meth:`as_data` gave."""
+        """Read the result of :meth:`as_data`."""
         return cls(Plan.from_json(data["plan"]), data["arriving"], data["wanted"])
 
 
 class Shrinking:
-    """Takes out of a model in training the units that were dead at two checks in a row.
+    """Removes units from a model in training that were dead at two checks in a row.
 
-    A unit is dead where the network in training does not need it: its gate is dead, or all weights that enter it, or
-    all that leave it. Every check makes one plan of what goes, by the rules of `vbdrop.compress`, and
-    applies it to the model and its optimizer. The outputs in eval mode stay what they are.
+    A unit is dead if the network does not need it: its gate is dead, or all of its incoming weights are, or all of its
+    outgoing weights. Every check makes one plan, by the rules of `vbdrop.compress`, and applies it to the model and its
+    optimizer. The outputs in eval mode do not change.
 
-    All plans are made for the original network, in which what went is zero: so one trace serves for all of them.
+    All plans are made for the original network, in which everything removed is zero, so that it is traced only once.
 
     Args:
-        method: Its ``in_training`` says what is dead.
+        method: Its ``in_training`` determines what is dead.
         model: The model in training, in its original shape.
         inputs: Examples, of which the first few are used.
 
@@ -106,11 +106,11 @@ class Shrinking:
         self._handles: list[RemovableHandle] = []
 
     def whole(self, model: nn.Module) -> nn.Module:
-        """A copy of the model in its original shape: what went is there again, dead."""
+        """A copy of the model in its original shape: removed units are restored, dead."""
         return restore_(copy.deepcopy(self._original), self.shrunk.plan, model.state_dict()).train(model.training)
 
     def check_(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Take out of a model, and of its optimizer, the units that are dead now and were so at the last check."""
+        """Remove the units that are dead now and were dead at the last check from a model and its optimizer."""
         with torch.random.fork_rng(devices=[]):
             network = self.method.in_training(self.whole(model)).eval()
             wanted = self._wanted(network)
@@ -132,7 +132,7 @@ class Shrinking:
         self.shrunk = shrunk
 
     def _wanted(self, network: nn.Module) -> dict[str, list[int]] | None:
-        """The inputs that each weight cannot do without; None where nothing is dead, or the network has no graph."""
+        """The inputs that each weight needs; None if nothing is dead, or the network cannot be traced."""
         if self._traced is None:
             if not any(_has_dead_units(layer.weight.detach()) for _, layer in weight_layers(network)):
                 return None
@@ -145,7 +145,7 @@ class Shrinking:
         return {name: inputs_read(plan, name, weights[name]) for name in plan.positions.keys() & weights.keys()}
 
     def _next(self, network: nn.Module) -> tuple[Plan, Shrunk] | None:
-        """The step to a smaller shape, and that shape; None where nothing goes."""
+        """The step to a smaller shape, and that shape; None if nothing is removed."""
         for plan, arriving in self._candidates(network):
             step = relative(plan, self.shrunk.plan)
             if step is None or not step.keep:
@@ -158,7 +158,7 @@ class Shrinking:
         return None
 
     def _candidates(self, network: nn.Module) -> Iterator[tuple[Plan, dict[str, list[int]]]]:
-        """Plans that may hold, the one that removes most first; a trace does not show what a forward spells out."""
+        """Candidate plans, largest removal first; a trace does not show sizes that are hard-coded in a forward."""
         if self._traced is None or self.shrunk.wanted is None:
             return
         for frozen_shapes in (False, True):
@@ -168,7 +168,7 @@ class Shrinking:
                 without_bias = [beside(bias, "weight") for bias in plan.add if bias not in plan.shapes]
                 if not without_bias:
                     break
-                for weight in without_bias:  # its constants stay: a bias that comes and goes is no part of a network
+                for weight in without_bias:  # its constants stay: a network cannot gain and lose a bias
                     stays[weight] = inputs_read(Plan(shapes=plan.shapes), weight, network.get_parameter(weight))
             yield with_selections(plan, network, stays, self.shrunk.arriving)
             if not self.shrunk.arriving:
@@ -176,7 +176,7 @@ class Shrinking:
 
 
 def _select_(model: nn.Module, shrunk: Shrunk) -> list[RemovableHandle]:
-    """Let the layers that have to select their inputs do so."""
+    """Make layers select their inputs."""
     handles = []
     for path, arriving in shrunk.arriving.items():
         position = {unit: index for index, unit in enumerate(arriving)}

@@ -1,4 +1,4 @@
-"""The weights of a network as the pruning papers count them: those of linear maps, without biases."""
+"""Counts the weights of a network as the pruning papers do: those of linear maps, without biases."""
 
 import math
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | _ConvNd]]
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How many weights a network has, and how many of them are not zero.
+    """The number of weights of a network, and how many are not zero.
 
     Attributes:
-        weights: All of them.
-        nonzero: Layer -> those that are not zero.
+        weights: The total.
+        nonzero: Layer -> the number of non-zero weights.
     """
 
     weights: int
@@ -36,12 +36,12 @@ class Sparsity:
 
     @property
     def kept(self) -> int:
-        """The weights that are not zero, in all layers."""
+        """The number of non-zero weights in all layers."""
         return sum(self.nonzero.values())
 
     @property
     def ratio(self) -> float:
-        """How many times fewer weights are left; infinite if none is."""
+        """All weights over non-zero weights; infinite if there are none."""
         return self.weights / self.kept if self.kept else math.inf
 
 
@@ -50,7 +50,7 @@ def sparsity(model: nn.Module, weights: int | None = None) -> Sparsity:
 
     Args:
         model: The network.
-        weights: How many it had at first, where some were taken out of it; None for those that it has.
+        weights: Its original number, if some were removed; None for its current number.
 
     Example:
         >>> layer = nn.Linear(3, 2)

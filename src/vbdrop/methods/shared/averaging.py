@@ -1,6 +1,6 @@
-"""The average of a network over the last part of its run: of everything that it learns, except for the variances.
+"""The average of a network over the last part of its run: everything that it learns except the variances.
 
-Running statistics of normalisation layers stay those of the last step.
+The running statistics of normalisation layers are those of the last step.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def add_averages_(model: nn.Module) -> None:
 
 @torch.no_grad()
 def average_(model: nn.Module, count: int) -> None:
-    """Take the values of now into the averages, as the last ones of ``count``, all of the same weight.
+    """Add the current values to the averages, as the last of ``count`` equally weighted ones.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
@@ -53,9 +53,9 @@ def average_(model: nn.Module, count: int) -> None:
 
 @torch.no_grad()
 def use_averages_(model: nn.Module) -> None:
-    """Put the averages in the place of all values, except for the means of what is dead.
+    """Replace all values by their averages, except the means of dead weights.
 
-    Whether a survivor is alive is then for its averaged mean to say.
+    Whether a survivor is alive then depends on its averaged mean.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
@@ -71,7 +71,7 @@ def use_averages_(model: nn.Module) -> None:
 
 
 def remove_averages_(model: nn.Module) -> nn.Module:
-    """Take the buffers away.
+    """Remove the buffers.
 
     Example:
         >>> model = nn.Linear(4, 2)

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 PIECE = 16_384
-"""Weights that are treated at once: their densities stay in the processor's cache."""
+"""The number of weights per piece, whose densities fit into the processor's cache."""
 
 LOWEST = -60.0
-"""Log densities further below the largest than this count as this much: exponentials of lower ones, and their products
-with small weights, would not be normal numbers, with which a processor is many times slower."""
+"""Lower limit for log densities, relative to the largest: exponentials of lower ones, and their products with small
+weights, would be subnormal numbers, with which a processor is many times slower."""
 
 
 class Components(NamedTuple):
@@ -42,7 +42,7 @@ def _powers(weights: Tensor) -> Tensor:
 
 
 class _MixtureNLL(torch.autograd.Function):
-    """The value and, from the same responsibilities, the gradients by the weights and by the coefficients."""
+    """The value and, from the same responsibilities, the gradients with respect to weights and coefficients."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, coefficients: Tensor) -> Tensor:  # noqa: ANN401 -- torch's own context
@@ -74,7 +74,7 @@ def mixture_nll(weights: Tensor, components: Components) -> Tensor:
     r"""The negative log likelihood :math:`L^C` of the weights under the mixture: one number.
 
     Args:
-        weights: The weights, in one axis.
+        weights: The weights, as a vector.
         components: The mixture's components.
 
     Example:
@@ -103,9 +103,9 @@ def divergences(components: Components) -> Tensor:
 
 
 def merged(components: Components, threshold: float) -> Components:
-    """Merge the nearest two components until none are nearer than this divergence; the one nearest to 0 is put there.
+    """Merge the two nearest components until none are closer than this divergence; the one nearest to 0 is set to 0.
 
-    A merged component has the sum of the shares, and their weighted averages of mean and variance.
+    A merged component has the sum of the shares, and the weighted averages of means and variances.
 
     Example:
         >>> same = Components(torch.tensor([0.5, 0.5]).log(), torch.tensor([0.2, 0.2]), torch.ones(2))

@@ -1,8 +1,8 @@
 """Modules through which a layer's inputs pass: dropout noise of any kind, and gates on units.
 
-A plain layer takes the class of its noisy counterpart, which sends what enters it through its submodule ``gate`` and
-its output through ``output_gate``. Here those submodules are a method's own. The layers, their names and parameters
-stay what they were, and afterwards they are plain again.
+A plain layer takes the class of its noisy counterpart, which passes its input through its submodule ``gate`` and its
+output through ``output_gate``. Here those submodules belong to a method. The layers, their names and parameters do not
+change, and afterwards the layers are plain again.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,15 +19,15 @@ from vbdrop.layers import LAYERS, NoisyLayer, Units
 from vbdrop.train.sparsity import weight_layers
 
 GATES = ("gate", "output_gate")
-"""The submodules' names: on what enters, and on what leaves."""
+"""The names of the submodules: on the input, and on the output."""
 
 
 def put_before_(model: nn.Module, make: Callable[[NoisyLayer, bool], nn.Module | None]) -> None:
-    """Let what enters a layer pass a module first, for every linear and convolutional layer.
+    """Put a module before every linear and convolutional layer.
 
     Args:
         model: A plain model.
-        make: From a layer, and whether it is the first one, to the module; None to leave the layer as it is.
+        make: Maps a layer, and whether it is the first one, to the module; None to leave the layer as it is.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -47,7 +47,7 @@ def put_before_(model: nn.Module, make: Callable[[NoisyLayer, bool], nn.Module |
 
 
 def last_convolution(model: nn.Module) -> nn.Module | None:
-    """The convolution that is followed by a linear layer: no convolution's input gate covers its output channels.
+    """The convolution that is followed by a linear layer: no input gate of a convolution covers its output channels.
 
     Example:
         >>> from vbdrop.models import LeNet5
@@ -63,10 +63,10 @@ def last_convolution(model: nn.Module) -> nn.Module | None:
 
 
 def unit_gates(mode: Units, model: nn.Module) -> Units:
-    """This mode, with gates on the output channels of the last convolution too.
+    """This mode, with additional gates on the output channels of the last convolution.
 
-    So every unit of an MLP (its inputs among them), every channel and every hidden unit of a convolutional network has
-    a gate of its own; of LeNet-5's 20-50-800-500, all four.
+    Every unit of an MLP (including its inputs), every channel and every hidden unit of a convolutional network then has
+    its own gate; of LeNet-5's 20-50-800-500, all four.
 
     Example:
         >>> from vbdrop.models import LeNet5
@@ -83,7 +83,7 @@ def put_gates_(model: nn.Module, make: Callable[[int, int, bool], nn.Module]) ->
 
     Args:
         model: A plain model.
-        make: From the number of units, their axis counted from the end, and whether they are the network's inputs, to
+        make: Maps the number of units, their axis counted from the end, and whether they are the network's inputs, to
             the module.
 
     Example:
@@ -136,10 +136,10 @@ def take_out_(model: nn.Module, values: Callable[[nn.Module], Tensor | None]) ->
 
     Args:
         model: A model with gates.
-        values: From a gate to what it multiplies its units with in eval mode; None for nothing.
+        values: Maps a gate to its factors in eval mode; None if it has none.
 
     Returns:
-        The same model, of plain layers.
+        The same model, with plain layers.
 
     Example:
         >>> model = nn.Linear(4, 2)

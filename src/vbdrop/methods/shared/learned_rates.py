@@ -1,4 +1,4 @@
-"""Converting a network to Gaussian dropout rates, with a rate of its own for the network's inputs."""
+"""Converts a network to Gaussian dropout rates, with a separate rate for the network's inputs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,8 +14,8 @@ from vbdrop.train.sparsity import weight_layers
 GRID: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"per": ("weight", "unit"), "kl_weight": (0.1, 1.0), "rate": (0.1, 0.5)}
 )
-"""What is tried for learned rates, whatever their prior: what has a rate of its own, the factor on the KL (1 is the
-bound), and the dropout rate at the start."""
+"""The values tried for learned rates, whatever their prior: what has its own rate, the factor on the KL (1 is the
+bound), and the initial dropout rate."""
 
 
 def convert_rates_(model: nn.Module, *, per: Per, prior: str, rate: float, input_rate: float) -> None:
@@ -25,8 +25,8 @@ def convert_rates_(model: nn.Module, *, per: Per, prior: str, rate: float, input
         model: A plain model.
         per: What has one rate: every ``"weight"``, every input ``"unit"``, or the ``"layer"``.
         prior: The prior's name.
-        rate: The dropout rate p at the start.
-        input_rate: The same, of the first layer.
+        rate: The initial dropout rate p.
+        input_rate: The same for the first layer.
 
     Example:
         >>> import vbdrop

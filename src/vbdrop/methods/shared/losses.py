@@ -30,7 +30,7 @@ def negative_elbo(nll: Tensor, divergence: Tensor, n_train: int, kl_weight: floa
 
     Args:
         nll: The mean negative log likelihood.
-        divergence: A penalty that belongs to the whole training set: a sum.
+        divergence: A penalty for the whole training set: a sum.
         n_train: The number of training examples.
         kl_weight: The factor on the divergence.
 
@@ -61,7 +61,7 @@ def variational_loss(
     Args:
         model: A model converted by `vbdrop.convert_`.
         nll: The mean negative log likelihood of a batch.
-        step: Where the run is.
+        step: The position in the run.
         weight: The factor on the KL.
         hold: The share of the run for which the KL is held at 0.
         ramp: The share of the run over which it then rises to ``weight``.
@@ -92,9 +92,9 @@ def weighted_loss(
     Args:
         model: A model converted by `vbdrop.convert_`.
         nll: The mean negative log likelihood of a batch.
-        step: Where the run is.
-        factor: From a module with noise to the factor on its KL.
-        weight: The factor on all of them.
+        step: The position in the run.
+        factor: Maps a module with noise to the factor on its KL.
+        weight: A factor on the whole KL.
         hold: The share of the run for which the KL is held at 0.
         ramp: The share of the run over which it then rises.
 
@@ -117,5 +117,5 @@ def weighted_loss(
 
 
 def _share(step: Step, hold: float, ramp: float) -> float:
-    """The share of the penalty that is on at this step."""
+    """The active share of the penalty at this step."""
     return Warmup(hold * step.epochs, ramp * step.epochs)(step.epoch)

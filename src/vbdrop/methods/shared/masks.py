@@ -1,8 +1,7 @@
 """Binary masks on weights, as buffers of plain layers: a masked weight is an exact zero after every step.
 
-The layers keep their class, and their ``weight`` is always the weight that the forward uses. Since a dead weight is
-set back after each step, what the optimizer did to it has no effect, and the mask is part of the model's
-``state_dict``.
+The layers keep their class, and their ``weight`` is always the weight that the forward uses. A dead weight is reset
+after each step, so that the optimizer has no effect on it. The mask is part of the model's ``state_dict``.
 """
 
 import torch
@@ -20,7 +19,7 @@ def add_buffers_(model: nn.Module, **buffers: Tensor | None) -> list[nn.Linear |
 
     Args:
         model: A plain model.
-        **buffers: Name -> the buffer's first value, cloned for each layer; None for a copy of the weight.
+        **buffers: Name -> the buffer's initial value, cloned for each layer; None for a copy of the weight.
 
     Returns:
         The layers.
@@ -80,7 +79,7 @@ def apply_masks_(model: nn.Module) -> None:
 
 
 def keep_largest(scores: Tensor, count: int) -> Tensor:
-    """A mask of the ``count`` entries with the largest scores, exactly so many also where scores are equal.
+    """A mask of the ``count`` entries with the largest scores; exactly this many, even if scores are equal.
 
     Example:
         >>> keep_largest(torch.tensor([0.1, 0.3, 0.2]), 2)
@@ -92,7 +91,7 @@ def keep_largest(scores: Tensor, count: int) -> Tensor:
 
 
 def remove_buffers_(model: nn.Module, *names: str) -> nn.Module:
-    """Take these buffers away from every linear and convolutional layer.
+    """Remove these buffers from every linear and convolutional layer.
 
     Example:
         >>> layer = nn.Linear(4, 2)

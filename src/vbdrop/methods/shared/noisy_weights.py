@@ -1,4 +1,4 @@
-"""The shared part of sparse variational dropout and VBD on weights: they differ in their prior."""
+"""The shared part of sparse variational dropout and VBD on weights, which differ only in their prior."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -25,27 +25,27 @@ from vbdrop.train.sparsity import weight_layers
 
 @dataclass(frozen=True)
 class NoisyWeights(Staged):
-    """Every weight learns its own alpha, and dies where it carries noise only. Abstract: a subclass has the prior.
+    """Every weight learns its own alpha, and dies if it carries only noise. Abstract: a subclass has the prior.
 
     Attributes:
-        kl_weight: The factor on the KL: more of it makes the network sparser.
-        threshold: A weight is dead from this ``log_alpha`` on in training.
-        cut: The same in the network that is kept, and where ``refine`` starts, if it is lower; None for the same as in
-            training. A weight that is masked in training hardly comes back; in the end it need not.
-        log_sigma2: The log variance of a weight at the start.
-        hold: The share of the run for which the KL is held at 0, from the end of ``pretrain`` on.
+        kl_weight: The factor on the KL; larger values make the network sparser.
+        threshold: The ``log_alpha`` at or above which a weight is dead in training.
+        cut: The same for the final network, and at the start of ``refine``, if it is lower; None for the same as in
+            training. A weight that is masked in training rarely comes back; at the end it need not.
+        log_sigma2: The initial log variance of a weight.
+        hold: The share of the run, after ``pretrain``, for which the KL is held at 0.
         ramp: The share of the run over which it then rises.
         rate_lr: The learning rate of the variances, as a factor on that of the weights.
         pretrain: The first share of the run, in which the plain network trains, without noise; 0 for none.
-        refine: The last share of the run, in which the KL is off, dead weights are so for good, and the survivors train
-            with the noise that they have; 0 for none.
-        average: The last share of the run, over whose steps means and biases are averaged; the run ends with the
-            averages, in the place of the survivors' last values; 0 for none.
-        initial_scale: A factor on torch's initial weights; the biases stay.
-        unit_kl: The factor on the KL of gates on units, those of `vbd-gates`, beside the noisy weights; 0 for no gates.
-            They have the threshold of the weights, so that one threshold says what is dead.
-        mask_variances: Whether a dead weight of a convolution loses its variance in training, too, and not its mean
-            alone: then nothing but the KL moves it any more.
+        refine: The last share of the run, in which the KL is off, dead weights stay dead, and the survivors train with
+            the noise that they have; 0 for none.
+        average: The last share of the run, over which means and biases are averaged; the averages then replace the
+            survivors' last values; 0 for none.
+        initial_scale: A factor on torch's initial weights; biases are not scaled.
+        unit_kl: The factor on the KL of gates on units, as in `vbd-gates`, in addition to the noisy weights; 0 for no
+            gates. They have the threshold of the weights, so that one threshold decides what is dead.
+        mask_variances: Whether a dead weight of a convolution also loses its variance in training, not only its mean;
+            only the KL then moves it.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -82,23 +82,23 @@ class NoisyWeights(Staged):
 
     @property
     def final_threshold(self) -> float | None:
-        """What is cut in the end: never less than in training."""
+        """The final threshold: never higher than in training."""
         return None if self.cut is None else min(self.cut, self.threshold)
 
     @property
     def shrinks(self) -> bool:
-        """Not where weights are averaged: as units go, constants move into other weights and biases."""
+        """Not if weights are averaged: when units are removed, constants move into other weights and biases."""
         return not self.average
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Convert the model, and give it a place for the averages."""
+        """Convert the model, and add buffers for the averages."""
         super().build(model)
         if self.average:
             add_averages_(model)
         return model
 
     def convert(self, model: nn.Module) -> None:
-        """Convert every layer with `vbdrop.Weights`, and with `vbdrop.Units` where units have gates."""
+        """Convert every layer with `vbdrop.Weights`, and with `vbdrop.Units` if units have gates."""
         if self.initial_scale != 1:
             _scale_(model, self.initial_scale)
         weights = Weights(self.prior, self.threshold, self.log_sigma2)
@@ -106,7 +106,7 @@ class NoisyWeights(Staged):
         convert_(model, weights, *gates)
 
     def groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
-        """The variances apart, without weight decay."""
+        """Put the variances into their own group, without weight decay."""
         return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr, weight_decay=0.0)
 
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
@@ -126,7 +126,7 @@ class NoisyWeights(Staged):
         return self.unit_kl if isinstance(module, Gate) else self.kl_weight
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Change stages, and take part in the averages; after the last step, put them into the model, and cut it."""
+        """Change stages, and update the averages; after the last step, put them into the model, and cut it."""
         super().after_step(model, step)
         last = step.index + 1 == step.steps
         if self.average and started(1 - self.average, step):

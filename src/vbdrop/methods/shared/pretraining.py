@@ -1,4 +1,4 @@
-"""A converted network that trains as the plain one: no noise, no masks; its variances start when that is over."""
+"""Pretraining of a converted network as the plain one: no noise, no masks; its variances start afterwards."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from vbdrop.objective import noisy_tensors
 
 @torch.no_grad()
 def without_variances_(model: nn.Module) -> None:
-    """Take the variances away from a freshly converted model, so that no weight can be dead.
+    """Remove the variances of a freshly converted model, so that no weight can be dead.
 
     Example:
         >>> from vbdrop.convert import convert_, rates
@@ -26,7 +26,7 @@ def without_variances_(model: nn.Module) -> None:
 
 
 def train_plainly_(model: nn.Module, plainly: bool) -> None:
-    """Say whether a model in training mode trains as the plain network, gates at 1, or with its noise.
+    """Choose whether a model in training mode trains as the plain network, with gates at 1, or with its noise.
 
     Example:
         >>> from vbdrop.convert import convert_
@@ -46,7 +46,7 @@ def train_plainly_(model: nn.Module, plainly: bool) -> None:
 
 
 def start_variances_(model: nn.Module) -> None:
-    """Start the variances, and the gates, as if the network had been converted with the weights that it has now.
+    """Initialise the variances and gates as if the network had been converted with its current weights.
 
     Example:
         >>> from vbdrop.convert import convert_
@@ -64,5 +64,5 @@ def start_variances_(model: nn.Module) -> None:
             module.reset_parameters()
         elif isinstance(module, Variational):
             variances |= {f"{path}.{name}".lstrip(".") for name in module.wide_parameters}
-    # a layer whose variances are not in a state dict starts them afresh
+    # a layer initialises variances that are not in a state dict
     model.load_state_dict({name: value for name, value in model.state_dict().items() if name not in variances})

@@ -1,8 +1,8 @@
-"""Fine-tuning of the weights, or units, that have survived: with their noise, and without what is dead.
+"""Fine-tuning of the surviving weights or units: with their noise, and without the dead ones.
 
-The dead stay dead (`vbdrop.freeze_dead_`), so that the survivors train for the network that is kept. The survivors keep
-their variances as they are: without a penalty the likelihood alone would take all noise away, and they would overfit.
-One that shrinks below the threshold is dead as ever.
+The dead stay dead (`vbdrop.freeze_dead_`), so that the survivors train for the final network. The variances of the
+survivors are fixed: without a penalty the likelihood would remove all noise, and they would overfit. A survivor whose
+mean becomes too small dies as usual.
 """
 
 from torch import nn
@@ -11,7 +11,7 @@ from vbdrop.objective import noisy_tensors
 
 
 def freeze_variances_(model: nn.Module) -> None:
-    """Let no optimizer change the variances.
+    """Keep optimizers from changing the variances.
 
     Example:
         >>> from vbdrop.convert import convert_

@@ -4,7 +4,7 @@ from vbdrop.train.method import Step
 
 
 def first_step(share: float, step: Step) -> int:
-    """The index of the first step of the part of the run that starts at this share of it; never the very first step.
+    """The index of the first step of the part that starts at this share of the run; never the very first step.
 
     Example:
         >>> first_step(0.25, Step(index=0, steps=100, epoch=0.0, epochs=1, n_train=100))
@@ -14,7 +14,7 @@ def first_step(share: float, step: Step) -> int:
 
 
 def started(share: float, step: Step) -> bool:
-    """Whether this step belongs to the part of the run that starts at this share of it.
+    """Whether this step belongs to the part that starts at this share of the run.
 
     Example:
         >>> started(0.25, Step(index=25, steps=100, epoch=0.25, epochs=1, n_train=100))
@@ -24,7 +24,7 @@ def started(share: float, step: Step) -> bool:
 
 
 def starts_next(share: float, step: Step) -> bool:
-    """Whether the step that follows this one is the first of the part that starts at this share of the run.
+    """Whether the next step is the first of the part that starts at this share of the run.
 
     Example:
         >>> starts_next(0.25, Step(index=24, steps=100, epoch=0.24, epochs=1, n_train=100))

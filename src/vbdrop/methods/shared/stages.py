@@ -16,13 +16,13 @@ from vbdrop.train.method import Batch, Method, Step
 class Staged(Method):
     """A method with learned noise whose run may have a first and a last stage without the penalty. Abstract.
 
-    A subclass has both shares as its fields. Where both are 0, the whole run has the penalty.
+    A subclass has both shares as fields. If both are 0, the whole run has the penalty.
 
     Attributes:
-        pretrain: The first share of the run, in which the plain network trains, without noise. After it the variances
-            start, as for a network that comes trained.
+        pretrain: The first share of the run, in which the plain network trains, without noise. Then the variances
+            start, as for a network that is already trained.
         refine: The last share of the run, in which the survivors train with the noise that they have (see
-            `vbdrop.methods.shared.refining`), and what is dead is so for good.
+            `vbdrop.methods.shared.refining`), and the dead stay dead.
     """
 
     pretrain: float
@@ -43,11 +43,11 @@ class Staged(Method):
 
     @property
     def final_threshold(self) -> float | None:
-        """The ``log_alpha`` from which on something is dead from the last stage on; None for that of the training."""
+        """The ``log_alpha`` at or above which weights are dead from the last stage on; None for that of training."""
         return None
 
     def in_training(self, model: nn.Module) -> nn.Module:
-        """The mean network, with what is dead in training at zero, in place."""
+        """The mean network, with what is dead in training set to zero, in place."""
         return deterministic_(model)
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Staged(Method):
 
     @abstractmethod
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        """The loss with the penalty, which waits and rises from the end of ``pretrain`` on."""
+        """The loss with the penalty, which is held and then rises after ``pretrain``."""
 
     def build(self, model: nn.Module) -> nn.Module:
         """Convert the model; its variances wait for the end of the first stage."""
@@ -76,7 +76,7 @@ class Staged(Method):
         return cross_entropy(model, batch) if plain or refined else self.penalised_loss(model, batch, step)
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """Go over to the next stage where it starts; what is dead at the start of the last one stays dead."""
+        """Switch to the next stage when it starts; what is dead at the start of the last one stays dead."""
         if self.pretrain and starts_next(self.pretrain, step):
             start_variances_(model)
         if self.refine and starts_next(1 - self.refine, step):

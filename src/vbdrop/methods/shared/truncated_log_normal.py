@@ -5,10 +5,11 @@ With :math:`A = (a-\mu)/\sigma`, :math:`B = (b-\mu)/\sigma` and :math:`Z = \Phi(
 
 .. math:: E\theta^k = e^{k\mu + k^2\sigma^2/2}\,\frac{\Phi(B - k\sigma) - \Phi(A - k\sigma)}{Z}.
 
-The factors over- and underflow where their product does not. Where the mass is cut off by b, :math:`B < 0`, all is
-divided by the density :math:`\phi(B)`, which leaves scaled complementary error functions, ``erfcx``; elsewhere the
-logarithm of :math:`\Phi` is used. The functions widen their arguments to float64 and bound them by `MU_LIMITS` and
-`LOG_SIGMA_LIMITS`; there the relative error of the mean is below 1e-9 and the absolute error of the KL below 1e-5.
+The factors can over- or underflow even if their product does not. If b cuts off the mass, :math:`B < 0`, everything is
+divided by the density :math:`\phi(B)`, which leaves scaled complementary error functions, ``erfcx``; otherwise the
+logarithm of :math:`\Phi` is used. The functions convert their arguments to float64 and bound them by `MU_LIMITS` and
+`LOG_SIGMA_LIMITS`; within these the relative error of the mean is below 1e-9 and the absolute error of the KL below
+1e-5.
 """
 
 import math
@@ -43,7 +44,7 @@ def _log_difference(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _moved_below(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds, moved down together where B > 0: a branch that is not taken must be finite too, for its gradient."""
+    """The bounds, moved down together if B > 0: a branch that is not taken must also be finite, for its gradient."""
     cut = high.clamp_max(0.0)
     return low - (high - cut), cut
 
@@ -94,7 +95,7 @@ def signal_to_noise(mu: Tensor, log_sigma: Tensor) -> Tensor:
 
 
 def kl(mu: Tensor, log_sigma: Tensor) -> Tensor:
-    r"""The KL divergence from the log-uniform prior on the same interval, a value a unit.
+    r"""The KL divergence from the log-uniform prior on the same interval, one value per unit.
 
     .. math:: \log(b - a) - \log\sigma - \tfrac12\log(2\pi e) - \log Z - \frac{A\phi(A) - B\phi(B)}{2Z}
 
@@ -120,7 +121,7 @@ def sample(mu: Tensor, log_sigma: Tensor, uniform: Tensor) -> Tensor:
     r"""Draws of theta by the inverse of the cumulative distribution, :math:`e^{\mu+\sigma\Phi^{-1}(\Phi(A)+uZ)}`.
 
     Args:
-        mu: The means, one a unit.
+        mu: The means, one per unit.
         log_sigma: The log deviations.
         uniform: Numbers in (0, 1), whose last axis runs over the units; the draws have their dtype.
 
