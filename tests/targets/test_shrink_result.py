@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import vbdrop
-from vbdrop.targets.shrink_result import CurvePoint, smallest_within
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +41,3 @@ def test_it_prints_what_matters(result):
     assert "validation error" in text
     assert "total" in text
     assert result.plan.shapes
-
-
-def test_the_smallest_within_a_tolerance():
-    points = [
-        CurvePoint(i, "press", size, size, 0.1, error, 1.0)
-        for i, (size, error) in enumerate([(9, 1.0), (5, 1.2), (3, 1.4)])
-    ]
-    assert smallest_within(points, 0.25, start=1.0) is points[1]
-    assert smallest_within(points, 0.1, start=0.5) is None

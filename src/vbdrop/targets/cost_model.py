@@ -28,7 +28,10 @@ class _Product:
     outputs: Tensor
     transposed: bool = False
     noisy: int | None = None
-    gate: int | None = None
+    gates: tuple[int, ...] = ()
+    """The noisy tensors that gate the inputs, one after the other."""
+    index: Tensor | None = None
+    """For each input, the number of its gate among all of them; -1 for an input without one."""
     output_gate: int | None = None
 
 
@@ -77,7 +80,7 @@ class CostModel:
             )
             if isinstance(module, NoisyLayer):
                 gate, output_gate = module._modules.get("gate"), module._modules.get("output_gate")
-                product.gate = entries.get(id(gate.log_sigma2)) if isinstance(gate, Gate) else None
+                product.gates, product.index = _gates_of(gate, entries, len(site.inputs))
                 product.output_gate = entries.get(id(output_gate.log_sigma2)) if isinstance(output_gate, Gate) else None
                 own = next(module.variational(), None)
                 product.noisy = None if own is None else entries.get(id(own.rate))
@@ -95,8 +98,9 @@ class CostModel:
     def _reads(self, product: _Product, alive: Sequence[Tensor]) -> Tensor:
         """Which inputs a product reads: those whose gate is alive, and a weight behind it."""
         reads = torch.ones(len(product.inputs), dtype=torch.bool)
-        if product.gate is not None:
-            reads = reads & alive[product.gate]
+        if product.index is not None:
+            gates = torch.cat([alive[gate] for gate in product.gates])
+            reads = gates[product.index.clamp_min(0)] | (product.index < 0)
         if (weights := self._weights(product, alive)) is not None:
             reads = reads & weights.any(0)
         return reads
@@ -150,14 +154,35 @@ class CostModel:
             n_inputs, n_outputs = self._sides(product, alive, units)
             if product.noisy is not None:
                 found[product.noisy].fill_(1.0)
-            if product.gate is not None:
-                found[product.gate] += product.per_pair * n_outputs / product.groups
-                readers.index_add_(0, product.inputs, alive[product.gate].double())
+            per_input = torch.full((len(product.inputs),), product.per_pair * n_outputs / product.groups)
+            _add_to_gates(found, product, per_input.double())
+            readers.index_add_(0, product.inputs, self._reads(product, alive).double())
             per_output = product.per_pair * n_inputs / product.groups
             writers.index_add_(0, product.outputs, torch.full((len(product.outputs),), per_output, dtype=torch.float64))
             if product.output_gate is not None:
                 found[product.output_gate] += per_output
         for product in self._products:
-            if product.gate is not None:
-                found[product.gate] += (writers / readers.clamp_min(1.0))[product.inputs]
+            _add_to_gates(found, product, (writers / readers.clamp_min(1.0))[product.inputs])
         return found
+
+
+def _gates_of(gate: object, entries: dict[int, int], n_inputs: int) -> tuple[tuple[int, ...], Tensor | None]:
+    """The gates of a layer's inputs: its own, or those that it shares with other layers that read the same channels."""
+    modules: tuple[object, ...] = getattr(gate, "all_gates", (gate,))
+    if not all(isinstance(module, Gate) and id(module.log_sigma2) in entries for module in modules):
+        return (), None
+    numbers = tuple(entries[id(module.log_sigma2)] for module in modules if isinstance(module, Gate))
+    index = getattr(gate, "index", None)
+    return numbers, torch.arange(n_inputs) if index is None else index.cpu()
+
+
+def _add_to_gates(found: list[Tensor], product: _Product, per_input: Tensor) -> None:
+    """Add what each input costs to its gate."""
+    if product.index is None:
+        return
+    sizes = [found[gate].numel() for gate in product.gates]
+    total = torch.zeros(sum(sizes), dtype=torch.float64)
+    gated = product.index >= 0
+    total.index_add_(0, product.index[gated], per_input[gated])
+    for gate, part in zip(product.gates, torch.split(total, sizes), strict=True):
+        found[gate] += part

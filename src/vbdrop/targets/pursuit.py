@@ -29,6 +29,9 @@ EXACT_EVERY = 10
 MARGIN = 1.02
 """The path ends a little above the target, so that the cut, which is exact, does the rest."""
 
+FARTHEST = 100.0
+"""A target with ``within`` walks down to at most so many times fewer."""
+
 START_NATS = 0.1
 """The KL adds so many nats per example at the start: hardly any pressure, whatever the number of weights."""
 
@@ -62,6 +65,7 @@ class Pursuit:
     Args:
         target: The target, with its length and example inputs.
         elbo: The objective, with the model in its original shape.
+        limit: The size to reach, where the target does not say it in what is counted.
 
     Raises:
         ValueError: The target cannot be reached, or something that it needs is missing; nothing has been changed.
@@ -69,25 +73,28 @@ class Pursuit:
     Attributes:
         before: The size of the whole model, in the target's unit.
         limit: The size to reach.
+        least: The least size that can be reached.
         walk: The updates so far.
         step: The optimizer steps so far.
     """
 
-    def __init__(self, target: Target, elbo: ELBO) -> None:
+    def __init__(self, target: Target, elbo: ELBO, *, limit: float | None = None) -> None:
         if target.steps is None and target.epochs is None:
             raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
         if target.example_inputs is None:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
-        if target.within is not None or target.measured == "latency":
-            raise ValueError("a target with `within` or `max_latency` needs vbdrop.shrink, which measures on the way.")
         self.target, self._elbo = target, elbo
         model = elbo.model
         args, kwargs = as_arguments(target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=target.only)
-        self.costs = CostModel(model, self.counter, target.measured)
-        self.before = float(size_in(self.counter.before, target.measured))
-        self.limit = target.limit_for(self.before)
-        self._check_reachable(model)
+        self.costs = CostModel(model, self.counter, target.counted)
+        self.before = float(size_in(self.counter.before, target.counted))
+        order = order_of(prunables(model), self.costs)
+        self.least = self.exact_size(plain_without(model, order.without(len(order.order))))
+        if limit is None and target.within is not None:
+            limit = max(MARGIN * self.least, self.before / FARTHEST)
+        self.limit = target.limit_for(self.before) if limit is None else limit
+        self._check_reachable()
         self.path = Path.of(target, self.before, self.limit)
         self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, float(kl(model).detach())))
         self.step, self.is_cut, self.walk = 0, False, list[WalkPoint]()
@@ -115,14 +122,11 @@ class Pursuit:
         """The stage of the run."""
         return "refine" if self.is_cut else self.path.stage(self.share)
 
-    def _check_reachable(self, model: nn.Module) -> None:
+    def _check_reachable(self) -> None:
         """Refuse what the removable share cannot reach, and what is reached already."""
-        unit = self.target.measured
+        unit, least = self.target.counted, self.least
         if self.limit >= self.before:
             raise ValueError(f"{self.target} is not below the size of the model, {self.before:,.0f} {unit}.")
-        found = prunables(model)
-        order = order_of(found, self.costs)
-        least = self._exact(plain_without(model, order.without(len(order.order))))
         if least > self.limit:
             raise ValueError(
                 f"{self.target} cannot be reached: it asks for {self.limit:,.0f} of {self.before:,.0f} {unit}, and "
@@ -186,13 +190,14 @@ class Pursuit:
     def _estimate(self, alive: list[torch.Tensor]) -> float:
         return self._ratio * self.costs.size(alive)
 
-    def _exact(self, plain: nn.Module) -> float:
-        return size_in(self.counter.count_plain(plain), self.target.measured)
+    def exact_size(self, plain: nn.Module) -> float:
+        """The size of a plain model with zeros, in what is counted."""
+        return size_in(self.counter.count_plain(plain), self.target.counted)
 
     def _compare(self) -> None:
         """Correct the estimate by the exact size."""
         alive = [one.alive() for one in prunables(self.model)]
-        exact = self._exact(plain_without(self.model, [~mask for mask in alive]))
+        exact = self.exact_size(plain_without(self.model, [~mask for mask in alive]))
         self._ratio = exact / max(1.0, self.costs.size(alive))
 
     def _error(self, order: Order, count: int) -> float:
@@ -218,7 +223,7 @@ class Pursuit:
         Raises:
             RuntimeError: The model does not fit, whatever is removed.
         """
-        gone = exact_cut(self.model, self.costs, self._exact, self.limit)
+        gone = exact_cut(self.model, self.costs, self.exact_size, self.limit)
         if gone is None:
             raise RuntimeError(f"{self.target} cannot be met by the model as it is now.")
         with torch.no_grad():

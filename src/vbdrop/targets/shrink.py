@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Adam, Optimizer
 
 from vbdrop.layers import Units, Weights
 from vbdrop.layers.modes import Mode
 from vbdrop.targets.batches import Batches, Split
-from vbdrop.targets.losses import Loss, checked_loss, default_loss
+from vbdrop.targets.losses import Loss, default_loss
 from vbdrop.targets.progress import Progress, ProgressLine
 from vbdrop.targets.shrink_result import ShrinkResult
 from vbdrop.targets.shrink_run import ShrinkRun
@@ -72,7 +71,7 @@ def shrink(
         ValueError: The target cannot be reached, or an argument does not fit; before anything is trained.
 
     Example:
-        >>> import vbdrop
+        >>> import torch, vbdrop
         >>> x = torch.randn(200, 8)
         >>> y = (x[:, 0] > 0).long()
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
@@ -100,8 +99,6 @@ def shrink(
         loss=loss, lr=lr, modes=chosen, optimizer=optimizer, seed=seed,
         checkpoint=None if checkpoint is None else Path(checkpoint),
     )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        checked_loss(loss, run.model, data.example)
     report = ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None
     return run.finish(report)
 

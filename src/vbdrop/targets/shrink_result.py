@@ -1,7 +1,6 @@
 """What `vbdrop.shrink` returns."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -121,9 +120,3 @@ class ShrinkResult:
 
 def _figure(size: float, unit: Unit) -> str:
     return f"{size * 1e3:.3g} ms" if unit == "latency" else f"{size:,.0f} {unit}"
-
-
-def smallest_within(curve: Sequence[CurvePoint], tolerance: float, start: float) -> CurvePoint | None:
-    """The smallest point of a curve whose error is within a tolerance of the start; None if there is none."""
-    fits = [point for point in curve if point.error is not None and point.error <= start + tolerance]
-    return min(fits, key=lambda point: point.size, default=None)

@@ -25,6 +25,7 @@ from vbdrop.targets.run_file import RunFile
 from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
 from vbdrop.targets.sizes import size_in
 from vbdrop.targets.target import Target, Unit
+from vbdrop.targets.tolerance import Tolerance
 
 RATE_TRAVEL = 30.0
 """The rates may move by so much in ``log_alpha`` in the press stage, so their learning rate is this over its steps."""
@@ -90,13 +91,20 @@ class ShrinkRun:
         self._optimizer = self._new_optimizer([{"params": list(self.model.parameters()), "lr": lr}])
         self._elbo: ELBO | None = None
         self._pursuit: Pursuit | None = None
+        self._pressed = epochs - self.refine_epochs
+        self._tolerance = None if target.within is None else Tolerance(target.within, self._error)
+        if target.within is not None and not self.train_epochs < self._pressed < epochs:
+            raise ValueError(
+                f"`epochs` must leave at least one epoch to press and one to refine for a target with `within`; "
+                f"with {epochs} epochs, {target.train:g} of them train and {target.refine:g} refine."
+            )
         self._file = None if checkpoint is None else RunFile(checkpoint, self._identity())
         self._rehearse()
 
     @property
     def pursued(self) -> Unit:
         """What the run counts on its way."""
-        return self.target.measured
+        return self.target.counted
 
     def _new_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         made = self._make_optimizer(groups)
@@ -115,7 +123,8 @@ class ShrinkRun:
         """See on a copy that the target can be reached, before anything is trained."""
         model = copy.deepcopy(self.model)
         with torch.random.fork_rng(devices=[]):
-            convert_(model, *self.modes)
+            checked_loss(self.loss, model, self._example)
+            convert_(model, *self.modes, example_inputs=self.target.example_inputs)
             self.before = Pursuit(self.target, ELBO(model, n_train=self.data.n_examples)).before
 
     # the epochs
@@ -124,15 +133,19 @@ class ShrinkRun:
         """Run the epochs that are left, and compress."""
         with torch.random.fork_rng(devices=[]):
             self._resume()
-            if self.done == 0 and self.valid is not None and self.train_epochs == 0:
-                self.error_before = error_of(self.model, self.valid, self.loss)
+            if self.done == 0 and self.train_epochs == 0:
+                self.error_before = self._error(self.model)
             while self.done < self.epochs:
                 torch.manual_seed(self.seed * 1_000_003 + self.done)
                 if self.done == self.train_epochs:
                     self._start_pressing()
+                    if self._tolerance is not None:
+                        self._tolerance.start = self.error_before
                 loss = self._epoch()
                 self.done += 1
                 self._note(loss)
+                if self._tolerance is not None and self._pursuit is not None:
+                    self._tolerance.judge(self._pursuit, self.curve[-1], last=self.done == self._pressed)
                 if self._file is not None:
                     self._file.save(self._state())
                 if report is not None:
@@ -141,13 +154,14 @@ class ShrinkRun:
 
     def _start_pressing(self) -> None:
         """Make the model noisy, and start the pursuit of the target."""
-        convert_(self.model, *self.modes)
+        convert_(self.model, *self.modes, example_inputs=self.target.example_inputs)
         steps = max(1, (self.epochs - self.train_epochs - self.refine_epochs) * len(self.data))
         rate_lr = max(self.lr, RATE_TRAVEL / steps)
         groups = param_groups(self.model, lr=self.lr, rate_lr=rate_lr, weight_decay=None)
         self._optimizer = self._new_optimizer(groups)
-        self._elbo = ELBO(self.model, n_train=self.data.n_examples, target=self.target, check_every=0)
-        (self._pursuit,) = (one for one in self._elbo.observers if isinstance(one, Pursuit))
+        self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
+        self._pursuit = Pursuit(self.target, self._elbo)
+        self._elbo.observers.append(self._pursuit)
 
     def _epoch(self) -> float:
         self.model.train()
@@ -175,17 +189,26 @@ class ShrinkRun:
     def _note(self, loss: float) -> None:
         """Add the epoch to the curve."""
         if self._pursuit is None or self._elbo is None:
-            error = None if self.valid is None else error_of(self.model, self.valid, self.loss)
-            self.error_before = error
+            error = self.error_before = self._error(self.model)
             self.curve.append(CurvePoint(self.done, "train", self.before, self.before, loss, error, 0.0))
             return
         pursuit = self._pursuit
         plain = self._plain()
         size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
-        error = None if self.valid is None else error_of(plain, self.valid, self.loss)
+        error = self._error(plain)
         stage: Stage = "refine" if pursuit.is_cut else "press"
         path = pursuit.path(pursuit.share)
         self.curve.append(CurvePoint(self.done, stage, size, path, loss, error, self._elbo.kl_weight))
+
+    def _error(self, model: nn.Module) -> float | None:
+        """The error on validation data, by the target's own function if it has one."""
+        if self._asked.evaluate is not None:
+            mode = model.training
+            with torch.no_grad():
+                error = float(self._asked.evaluate(model.eval()))
+            model.train(mode)
+            return error
+        return None if self.valid is None else error_of(model, self.valid, self.loss)
 
     def _plain(self) -> nn.Module:
         """The plain network of this moment, with all that has not been removed."""
@@ -204,9 +227,9 @@ class ShrinkRun:
         plain = self._plain()
         small = self._compressed(plain)
         size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
-        error = None if self.valid is None else error_of(small.model, self.valid, self.loss)
+        error = self._error(small.model)
         return ShrinkResult(
-            small, self._asked, self._asked.measured, pursuit.limit, pursuit.before, size,
+            small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
             self.error_before, error, self.curve,
         )  # fmt: skip
 
@@ -221,6 +244,7 @@ class ShrinkRun:
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "pursuit": None if self._pursuit is None else self._pursuit.state_dict(),
+            "tolerance": None if self._tolerance is None else self._tolerance.state_dict(),
             "error_before": self.error_before,
             "curve": [asdict(point) for point in self.curve],
         }
@@ -235,6 +259,8 @@ class ShrinkRun:
         self._optimizer.load_state_dict(state["optimizer"])
         if self._pursuit is not None:
             self._pursuit.load_state_dict(state["pursuit"])
+        if self._tolerance is not None:
+            self._tolerance.load_state_dict(state["tolerance"])
         self.done, self.error_before = state["done"], state["error_before"]
         self.curve = [CurvePoint(**point) for point in state["curve"]]
 

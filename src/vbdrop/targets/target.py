@@ -182,8 +182,15 @@ class Target:
             raise TypeError("a Target with `within` has no size to reach before its run.")
         return before / float(getattr(self, name))
 
+    @property
+    def counted(self) -> Unit:
+        """What is counted on the way: multiply-adds for a target that is a time."""
+        return "macs" if self.measured == "latency" else self.measured
+
     def start(self, elbo: "ELBO") -> "Pursuit":
         """Start the pursuit of this target; ``ELBO(target=...)`` calls it."""
+        if self.within is not None or self.measured == "latency":
+            raise ValueError("a target with `within` or `max_latency` needs vbdrop.shrink, which measures on the way.")
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 
         return Pursuit(self, elbo)
@@ -251,4 +258,6 @@ def _is_number(value: object) -> bool:
 
 
 def _short(value: object) -> str:
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__name__)
     return "..." if isinstance(value, Tensor | tuple | list | Mapping) else repr(value)
