@@ -28,6 +28,7 @@ _PUBLIC = {
     "recalibrate_": "convert",
     "register_layer": "layers",
     "sampling": "prediction",
+    "scalars": "integrations",
     "sweep": "compression",
 }
 

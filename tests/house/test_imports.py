@@ -34,6 +34,7 @@ ROOMS = (  # each may import itself and those before it
     "train",
     "methods",
     "experiments",
+    "integrations",
     "report",
     "cli",
     "__main__",

@@ -30,6 +30,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "recalibrate_",
     "register_layer",
     "sampling",
+    "scalars",
     "sweep",
 ]
 
