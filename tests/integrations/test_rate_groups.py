@@ -59,9 +59,9 @@ SCHEDULERS = {
     "step": lambda optimizer: StepLR(optimizer, 1, gamma=0.5),
     "lambda": lambda optimizer: LambdaLR(optimizer, lambda step: 0.5**step),
     "sequential": lambda optimizer: SequentialLR(
-        optimizer, [StepLR(optimizer, 1, gamma=0.5), StepLR(optimizer, 1, gamma=0.5)], milestones=[10]
+        optimizer, [LambdaLR(optimizer, lambda step: 0.5**step), StepLR(optimizer, 1)], milestones=[10]
     ),
-    "chained": lambda optimizer: ChainedScheduler([StepLR(optimizer, 1, gamma=0.5)]),
+    "chained": lambda optimizer: ChainedScheduler([LambdaLR(optimizer, lambda step: 0.5**step)]),
 }
 
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.integrations.network import MODES, by_attach, by_own_loop, largest_difference
 from torch import nn
 
 import vbdrop
@@ -21,6 +22,11 @@ def step(model, optimizer):
 def kill(model, units):
     with torch.no_grad():
         model[2].gate.log_sigma2[units] = 9.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_attached_kl_trains_as_one_in_the_loss(mode):
+    assert largest_difference(by_own_loop(MODES[mode]), by_attach(MODES[mode])) < 1e-5
 
 
 def test_a_model_is_converted_once():
