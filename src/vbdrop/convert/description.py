@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.conversion import convert_
 from vbdrop.layers import Gate, NoisyLayer, Rates, Units, Weights
 from vbdrop.layers.modes import Mode
@@ -39,7 +40,7 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         [('Rates', ['2'])]
     """
     found: dict[Mode, tuple[list[str], list[str]]] = {}
-    for name, module in model.named_modules():
+    for name, module in unwrapped(model).named_modules():
         if not isinstance(module, NoisyLayer):
             continue
         if module.noise is not None:
