@@ -8,12 +8,13 @@ SEED   ?= 0
 VENV  := .venv
 PY    := $(VENV)/bin/python
 READY := $(VENV)/.ready
+EXTRAS := $(VENV)/.extras
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test stress format demo bench docs clean
+.PHONY: help install check test test-integrations stress format demo bench docs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.11 chooses the interpreter, JOBS=2 the test processes,"
 	@echo "  ARGS=\"tests/data -k balanced\" what pytest runs (all by default),"
@@ -42,6 +43,15 @@ check: $(READY) ## lint, formatting and types, without the tests
 test: check ## everything a change must pass: check, all tests, all examples in docstrings and docs
 	@echo "==> pytest"
 	@VBDROP_TEST_SEED=$(SEED) OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+$(EXTRAS): $(READY)
+	@echo "==> installing the trainers into $(VENV) (once; a minute or two)"
+	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[lightning,transformers,skorch]'
+	@touch $@
+
+test-integrations: $(EXTRAS) ## the trainers of other packages: installs them, and runs what needs them
+	@VBDROP_EXTRAS=all HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal \
+		tests/integrations src/vbdrop/integrations $(ARGS)
 
 stress: $(READY) ## the full counts of everything random, of which `make test` runs a seeded sample
 	@VBDROP_STRESS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)

@@ -1,12 +1,19 @@
 """For the tests and for the examples in docstrings: the same noise every time, and one thread."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
 import torch
 from tests.trained import chosen_seed, moved_seeds
 
 torch.set_num_threads(int(os.environ.get("VBDROP_TEST_THREADS", "1")))
+
+collect_ignore = [  # their examples need a package that an extra brings
+    f"src/vbdrop/integrations/{trainer}.py"
+    for trainer in ("lightning", "skorch", "transformers")
+    if find_spec(trainer) is None
+]
 
 
 @pytest.fixture(autouse=True)

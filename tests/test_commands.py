@@ -83,7 +83,7 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert example.is_file()
         assert any((PROJECT / folder / f"test_{name}.py").is_file() for name in (example.stem, example.parent.name))
     elif words[0] == "make":
-        targets = re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
+        targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
         assert words[1] in targets
     elif words[:2] == ["pip", "install"]:
         offered = re.search(
@@ -116,7 +116,7 @@ def test_a_wrong_command_is_seen(command, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_in_the_text_of_a_page_exist(page):
-    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE))
     quoted = re.findall(r"`((?:vbdrop|make|python) [^`\n]+)`", page.read_text())
     unknown = []
     for command in quoted:

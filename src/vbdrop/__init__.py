@@ -29,7 +29,11 @@ _PUBLIC = {
     "recalibrate_": "convert",
     "register_layer": "layers",
     "sampling": "prediction",
+<<<<<<< HEAD
     "shrink": "targets",
+=======
+    "scalars": "integrations",
+>>>>>>> integrations
     "sweep": "compression",
 }
 

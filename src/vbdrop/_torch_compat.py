@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
@@ -16,8 +16,10 @@ __all__ = [
     "autocast_is_on",
     "forward_mode_is_on",
     "has_global_hooks",
+    "is_sharded",
     "local_shard",
     "transforms_are_on",
+    "unwrapped",
 ]
 
 
@@ -79,3 +81,29 @@ def local_shard(tensor: Tensor) -> Tensor:
         return tensor
     local: Tensor = tensor.to_local()
     return local
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters of a model are distributed over processes (``DTensor``), as by ``fully_shard``.
+
+    Example:
+        >>> is_sharded(nn.Linear(2, 2))
+        False
+    """
+    return any(local_shard(parameter) is not parameter for parameter in model.parameters())
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside `torch.nn.parallel.DistributedDataParallel` and what `torch.compile` returns; others themselves.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> unwrapped(torch.compile(model)) is model, unwrapped(model) is model
+        (True, True)
+    """
+    while True:
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+        inner = model.module if wrapped else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner

@@ -35,6 +35,7 @@ ROOMS = (  # each may import itself and those before it
     "train",
     "methods",
     "experiments",
+    "integrations",
     "report",
     "cli",
     "__main__",

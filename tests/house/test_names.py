@@ -31,7 +31,11 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "recalibrate_",
     "register_layer",
     "sampling",
+<<<<<<< HEAD
     "shrink",
+=======
+    "scalars",
+>>>>>>> integrations
     "sweep",
 ]
 

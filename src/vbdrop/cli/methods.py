@@ -56,7 +56,12 @@ def _all() -> None:
 
 
 def _knobs(method: type[Method]) -> str:
-    return "; ".join(f"{name} {' '.join(f'{value:g}' for value in values)}" for name, values in method.knobs.items())
+    """Each setting with the values that are tried, numbers in their shortest form."""
+    tried = {
+        name: [f"{value:g}" if isinstance(value, int | float) else str(value) for value in values]
+        for name, values in method.knobs.items()
+    }
+    return "; ".join(f"{name} {' '.join(values)}" for name, values in tried.items())
 
 
 def _one(method: type[Method], as_json: bool) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import is_sharded
 from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.analysis.size_guards import other_sizes
 from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement, outputs_of
@@ -204,7 +205,7 @@ class Compression:
             raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
         model = getattr(model, "_orig_mod", model)  # what torch.compile was given
         self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
-        _check_unpruned(model)
+        _check_whole(model)
         self.rewrite = rewrite
         self.rewrite_gain = rewrite_gain
         self.built_with = built_with(model)
@@ -289,8 +290,14 @@ def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return None, f"{error}; its weights are masked and all shapes stay"
 
 
-def _check_unpruned(model: nn.Module) -> None:
-    """Refuse what torch's own pruning has not made permanent: such a weight is no parameter, and cannot be copied."""
+def _check_whole(model: nn.Module) -> None:
+    """Refuse what cannot be copied: shards, and weights that torch's own pruning has not made permanent."""
+    if is_sharded(model):
+        raise ValueError(
+            "`model` must have whole parameters; those of this one are distributed over processes. Gather them with "
+            " torch.distributed.checkpoint.state_dict.get_model_state_dict(model, options=StateDictOptions("
+            "full_state_dict=True)), load them into an unsharded converted model, and compress that."
+        )
     for name, module in model.named_modules():
         if any(isinstance(hook, prune.BasePruningMethod) for hook in module._forward_pre_hooks.values()):
             raise ValueError(

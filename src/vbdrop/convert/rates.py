@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from vbdrop._torch_compat import unwrapped
 from vbdrop.objective import noisy_tensors
 
 
@@ -61,7 +62,8 @@ def rates(model: nn.Module) -> RateTable:
     """The learned dropout rates of a converted model.
 
     Args:
-        model: A model converted by `vbdrop.convert_`.
+        model: A model converted by `vbdrop.convert_`. Inside `torch.nn.parallel.DistributedDataParallel`, its layers
+            have their own names.
 
     Returns:
         A row a layer, and a row a gate (named ``layer.gate``): the mean rate p and the number of dead weights or units.
@@ -74,7 +76,7 @@ def rates(model: nn.Module) -> RateTable:
         0.2
     """
     rows = {}
-    for name, entry in noisy_tensors(model):
+    for name, entry in noisy_tensors(unwrapped(model)):
         p = float(torch.sigmoid(entry.log_alpha_full()).mean())
         rows[name] = Rate(p, entry.mean.numel(), int(entry.dead().sum()))
     if not rows:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.evaluating import evaluating
 from vbdrop.layers import Variational
 from vbdrop.objective.checks import some
@@ -90,7 +91,7 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    model = unwrapped(model)
     if batches is None:
         if noisy := noisy_norms(model):
             warnings.warn(

@@ -86,6 +86,10 @@ class NoisyTensor:
             if isinstance(factor, Tensor):
                 factor = factor.expand_as(mean)[keep]
             return mean[keep], log_sigma2[keep], factor
+        if local_shard(self.rate) is not self.rate:
+            raise NotImplementedError(
+                f"the KL of rates that are distributed over processes must depend on alpha alone; got {self.prior!r}."
+            )
         theta = self.mean.to(self.rate.dtype)
         return theta, self.expand(self.rate) - log_alpha_of(theta, torch.zeros_like(theta)), self.kl_factor
 
@@ -93,7 +97,7 @@ class NoisyTensor:
         """The KL of weights that share their rates and whose KL depends on alpha alone; None for all others."""
         if self.log_sigma2 is not None or not self.prior.scale_free:
             return None
-        each = self.prior.kl_at(self.rate)
+        each = self.prior.kl_at(local_shard(self.rate))
         if not isinstance(self.kl_factor, Tensor):
             return each.sum() * (self.kl_factor * self.mean.numel() / self.rate.numel())
         return (self.expand(each).expand_as(self.mean) * self.kl_factor).sum()

@@ -158,6 +158,11 @@ class ELBO:
         return torch.tensor(self._base_weight * share, dtype=torch.float64, device="cpu")
 
     @property
+    def has_terms(self) -> bool:
+        """Whether there are `terms`: after the first call, or the first step with `attach`."""
+        return self._parts is not None
+
+    @property
     def terms(self) -> Terms:
         """The parts of the last loss, detached; after a step with `attach`, the KL as it is now."""
         if self._parts is None:

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.evaluating import evaluating
 from vbdrop.moments import Moments, propagate_moments
 from vbdrop.prediction.eval_noise import sampling
@@ -104,6 +105,7 @@ def predict(
         raise TypeError(f"`link` must be a function from the model's outputs to a tensor, or None; got {link!r}.")
     if method not in ("samples", "moments"):
         raise ValueError(f"`method` must be 'samples' or 'moments'; got {method!r}.")
+    model = unwrapped(model)
     link = softmax if link is None else link
     draw = _draw if method == "samples" else _draw_outputs
     with sampling(model), evaluating(model):

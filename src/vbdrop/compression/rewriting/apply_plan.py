@@ -14,6 +14,7 @@ from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_l
 from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
 from vbdrop.compression.rewriting.program import build, decoded_tensor
 from vbdrop.compression.rewriting.slicing import cut, merged
+from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
 from vbdrop.layers import NoisyLayer
 
 
@@ -35,7 +36,9 @@ def apply_plan_(
         plan: What `vbdrop.compress` decided.
         target: The model for which the plan was made, plain or Bayesian, or a fresh instance of its class; or its
             state dict, of which a smaller copy is made.
-        optimizer: The optimizer that trains the model, if training goes on.
+        optimizer: The optimizer that trains the model, if training goes on. With several processes, apply the same plan
+            on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it anew: a wrapper
+            from before does not know the new shapes, and its next forward raises an error.
 
     Returns:
         The small model, or the small state dict.
@@ -80,6 +83,7 @@ def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) -> nn.Module:
+    check_unwrapped(model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
@@ -91,6 +95,8 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     shared = shared_cuts(plan, model)
     cuts = _cuts(plan, tensors) | shared.cuts
     check_optimizer(optimizer, parameters, cuts)
+    if cuts:
+        retire_wrappers_(model)
     layers = {path: module for path, module in model.named_modules() if isinstance(module, NoisyLayer)}
     done = set[int]()
     for name, small in _small_tensors(plan, tensors, cuts, layers).items():

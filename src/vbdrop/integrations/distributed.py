@@ -1,0 +1,91 @@
+"""Shrinking in the middle of a training with several processes: one plan for all ranks."""
+
+import hashlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from vbdrop.compression import Plan, apply_plan_, compress
+
+
+def digest(model: nn.Module) -> str:
+    """A digest of the parameters and buffers of a model, to the last bit.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> before = digest(model)
+        >>> _ = model.bias.data.add_(1)
+        >>> digest(model) == before
+        False
+    """
+    found = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def shrink_ranks_(
+    wrapped: DistributedDataParallel,
+    example_inputs: Any,  # noqa: ANN401 -- as compress takes them
+    optimizer: Optimizer | None = None,
+    **options: Any,  # noqa: ANN401 -- as DistributedDataParallel takes them
+) -> DistributedDataParallel:
+    """Remove from the model of all ranks, and from their optimizers, what is dead, and wrap it anew.
+
+    Call it on every rank at the same step. The first rank makes the plan, the others get it from there.
+
+    Args:
+        wrapped: The model inside `torch.nn.parallel.DistributedDataParallel`; it cannot be used afterwards.
+        example_inputs: Inputs that the model accepts.
+        optimizer: The optimizer of this rank.
+        options: Arguments for the new `DistributedDataParallel`.
+
+    Returns:
+        The smaller model, wrapped; the same object as before where nothing was dead.
+
+    Raises:
+        RuntimeError: If the ranks have different models; nothing is changed then.
+    """
+    if not isinstance(wrapped, DistributedDataParallel):
+        raise TypeError(f"`wrapped` must be a DistributedDataParallel; got {type(wrapped).__name__}.")
+    model: nn.Module = wrapped.module
+    group = wrapped.process_group
+    _check_same(digest(model), "the model", group)
+    plan = _plan_of_first(model, example_inputs, group)
+    if not plan.keep:
+        return wrapped
+    apply_plan_(plan, model, optimizer)
+    _check_same(digest(model), "the smaller model", group)
+    return DistributedDataParallel(model, process_group=group, **options)
+
+
+def _plan_of_first(model: nn.Module, example_inputs: Any, group: Any) -> Plan:  # noqa: ANN401
+    """The plan that the first rank makes, on every rank; where it fails, all of them raise its error."""
+    said: list[str | None] = [None, None]
+    if dist.get_rank(group) == 0:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                said[0] = compress(model, example_inputs, rewrite=False, recalibrate=False).plan.to_json()
+        except Exception as error:  # the others wait for an answer
+            said[1] = f"{type(error).__name__}: {error}"
+    dist.broadcast_object_list(said, group=group, group_src=0)
+    if said[0] is None:
+        raise RuntimeError(f"the first rank could not make a plan: {said[1]}")
+    return Plan.from_json(said[0])
+
+
+def _check_same(own: str, what: str, group: Any) -> None:  # noqa: ANN401
+    """See that all ranks say the same."""
+    said: list[str | None] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, own, group=group)
+    others = [rank for rank, each in enumerate(said) if each != said[0]]
+    if others:
+        raise RuntimeError(
+            f"{what} must be the same on all ranks; on {', '.join(map(str, others))} it differs from that of rank 0. "
+            "Were all gradients reduced, and all ranks built from the same state?"
+        )

@@ -1,0 +1,188 @@
+"""PyTorch Lightning: a callback that converts, trains, shrinks, logs, saves and compresses a `LightningModule`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from vbdrop.compression import Compressed, compress
+from vbdrop.integrations.extras import imported
+from vbdrop.integrations.scalars import scalars
+from vbdrop.integrations.session import Session, restore_shape_
+from vbdrop.layers.modes import Mode
+from vbdrop.objective import ELBO
+
+pl: Any = imported("lightning.pytorch", "lightning")
+
+
+class VBDropCallback(pl.Callback):
+    """Trains a `LightningModule` as a Bayesian model, without a change in its code.
+
+    The module is converted before ``configure_optimizers`` is called. Its ``training_step`` returns the negative log
+    likelihood alone, as a mean over the batch; the gradient of the KL is added right before every step of the
+    optimizer, also with ``accumulate_grad_batches``. ``gradient_clip_val`` clips the gradients of the likelihood
+    alone. Rates in parameter groups with weight decay are moved to groups without. Once per epoch, `vbdrop.scalars` are
+    logged.
+
+    A checkpoint has everything that is needed to go on, also if the model has been made smaller before.
+
+    Args:
+        modes: How the model is converted, such as `vbdrop.Units`; none if it is converted before it comes here.
+        n_train: The number of training examples.
+        submodule: The name of the part of the module that is converted; the whole module by default.
+        rate_lr: The learning rate of the rates; None for that of the weights.
+        shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
+        example_inputs: Inputs that the (sub)module accepts, for ``shrink_every`` and ``compress_at_end``.
+        compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again
+            from the training data; see `compressed`.
+        log: Whether scalars are logged.
+        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``.
+
+    Attributes:
+        compressed: What `vbdrop.compress` gave, after a training with ``compress_at_end``.
+
+    Example:
+        >>> import vbdrop
+        >>> callback = VBDropCallback(vbdrop.Units(), n_train=60_000, kl_weight=0.1, warmup=vbdrop.Warmup(ramp=5))
+        >>> trainer = pl.Trainer(max_epochs=10, callbacks=[callback], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(
+        self,
+        *modes: Mode,
+        n_train: int,
+        submodule: str = "",
+        rate_lr: float | None = None,
+        shrink_every: int | None = None,
+        example_inputs: Any = None,  # noqa: ANN401 -- as compress takes them
+        compress_at_end: bool = False,
+        log: bool = True,
+        **objective: Any,  # noqa: ANN401 -- as the ELBO takes them
+    ) -> None:
+        super().__init__()
+        if shrink_every is not None and (type(shrink_every) is not int or shrink_every < 1):
+            raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
+        if example_inputs is None and (shrink_every is not None or compress_at_end):
+            raise ValueError("`example_inputs` must be inputs of the model, to shrink or to compress it; got None.")
+        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr)
+        self._submodule, self._log = submodule, log
+        self._shrink_every, self._example_inputs, self._compress_at_end = shrink_every, example_inputs, compress_at_end
+        self._nll_sum, self._nll_count = 0.0, 0
+        self.compressed: Compressed | None = None
+
+    @property
+    def elbo(self) -> ELBO:
+        """The objective, once the training has started."""
+        return self._session.elbo
+
+    # Lightning calls what follows
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401 -- Lightning's own types
+        """Convert the module."""
+        if self._shrink_every is not None and trainer.world_size > 1:
+            raise ValueError(
+                "`shrink_every` must be None with several processes: the wrapped model cannot change its shapes in "
+                f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in a loop of your own."
+            )
+        self._session.prepare_(pl_module.get_submodule(self._submodule))
+        own = pl_module.on_load_checkpoint
+
+        def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning tells callbacks after it has loaded
+            states = checkpoint.get("callbacks", {})
+            if self.state_key in states:
+                self._session.reshape_(states[self.state_key])
+            own(checkpoint)
+
+        pl_module.on_load_checkpoint = reshape_and_load
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
+        """Leave the module's own hook behind."""
+        pl_module.__dict__.pop("on_load_checkpoint", None)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Attach the KL to the optimizers, which are there now; their state is restored after this."""
+        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+        self._session.attach(*trainer.optimizers, schedulers=schedulers)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Tell the warm-up."""
+        self.elbo.epoch = trainer.current_epoch
+        self._nll_sum, self._nll_count = 0.0, 0
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,  # noqa: ANN401
+        pl_module: Any,  # noqa: ANN401
+        outputs: Any,  # noqa: ANN401
+        batch: Any,  # noqa: ANN401
+        batch_idx: int,
+    ) -> None:
+        """Keep the negative log likelihood for the log."""
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None:
+            self._nll_sum = self._nll_sum + loss.detach() * trainer.accumulate_grad_batches
+            self._nll_count += 1
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Log, and shrink where that is due."""
+        if self._log:
+            found = scalars(self.elbo.model, self.elbo, prefix="vbdrop/")
+            if self._nll_count:
+                found["vbdrop/nll"] = float(self._nll_sum) / self._nll_count
+            pl_module.log_dict(found, rank_zero_only=True)
+        if self._shrink_every is not None and (trainer.current_epoch + 1) % self._shrink_every == 0:
+            if len(trainer.optimizers) > 1:
+                raise ValueError(f"`shrink_every` must be None with {len(trainer.optimizers)} optimizers.")
+            self._session.shrink_(self._inputs(pl_module), trainer.optimizers[0])
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Detach the KL, and compress the model if that was asked for."""
+        self._session.detach()
+        if self._compress_at_end:
+            batches = _moved(trainer.train_dataloader, pl_module)
+            self.compressed = compress(self.elbo.model, self._inputs(pl_module), recalibrate=batches)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
+        """Detach the KL."""
+        self._session.detach()
+
+    def _inputs(self, pl_module: Any) -> Any:  # noqa: ANN401
+        return pl_module.transfer_batch_to_device(self._example_inputs, pl_module.device, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning puts into a checkpoint for this callback."""
+        return self._session.state_dict() if self._session.is_prepared else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        if state_dict:
+            self._session.load_state_dict(state_dict)
+
+
+def _moved(loader: Any, pl_module: Any) -> Iterator[Any]:  # noqa: ANN401
+    """The batches of a loader on the device of a module."""
+    for batch in loader:
+        yield pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
+
+
+def restore_(pl_module: nn.Module, checkpoint: Mapping[str, Any], *, submodule: str = "") -> nn.Module:
+    """Give a fresh, plain `LightningModule` the conversion, the shapes and the tensors of a checkpoint.
+
+    Args:
+        pl_module: The module as it is built, before any conversion.
+        checkpoint: What `torch.load` read from the file that a `Trainer` with a `VBDropCallback` has written.
+        submodule: The name of the part that was converted, as the callback had it.
+
+    Returns:
+        The same module.
+
+    Raises:
+        ValueError: If the checkpoint has no state of a `VBDropCallback`.
+    """
+    key = VBDropCallback.__qualname__
+    state = checkpoint.get("callbacks", {}).get(key)
+    if not state:
+        raise ValueError("`checkpoint` must be one that was written with a VBDropCallback; it has no state of one.")
+    restore_shape_(pl_module.get_submodule(submodule), state)
+    pl_module.load_state_dict(checkpoint["state_dict"])
+    return pl_module

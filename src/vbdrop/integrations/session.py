@@ -1,0 +1,164 @@
+"""What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from vbdrop.compression import Plan, apply_plan_, compress
+from vbdrop.convert import convert_
+from vbdrop.convert.description import convert_as_described_, describe_conversion
+from vbdrop.integrations.rate_groups import separate_rates_
+from vbdrop.layers.modes import Mode
+from vbdrop.objective import ELBO
+from vbdrop.objective.attachment import Handle
+from vbdrop.objective.divergence import noisy_tensors
+
+
+class Session:
+    """One training of a converted model in somebody else's loop.
+
+    Args:
+        modes: How the model is converted; none for one that already is.
+        objective: The arguments of `vbdrop.ELBO` besides the model.
+        rate_lr: The learning rate of the rates; None for that of the weights.
+
+    Attributes:
+        elbo: The objective, from `prepare_` on.
+        plans: What was removed from the model so far, one plan after the other.
+
+    Example:
+        >>> import torch, vbdrop
+        >>> model = nn.Linear(4, 2)
+        >>> session = Session([vbdrop.Weights()], {"n_train": 1000})
+        >>> elbo = session.prepare_(model)
+        >>> optimizer = torch.optim.AdamW(model.parameters())
+        >>> session.attach(optimizer)
+        >>> [group["weight_decay"] for group in optimizer.param_groups]
+        [0.01, 0.0]
+        >>> session.detach()
+    """
+
+    def __init__(self, modes: Sequence[Mode], objective: Mapping[str, Any], rate_lr: float | None = None) -> None:
+        self.modes, self.objective, self.rate_lr = tuple(modes), dict(objective), rate_lr
+        self.plans: list[Plan] = []
+        self._elbo: ELBO | None = None
+        self._handles: list[Handle] = []
+
+    @property
+    def elbo(self) -> ELBO:
+        """The objective."""
+        if self._elbo is None:
+            raise RuntimeError("`elbo` is there once the training has started.")
+        return self._elbo
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether there is an `elbo`."""
+        return self._elbo is not None
+
+    def prepare_(self, model: nn.Module) -> ELBO:
+        """Convert a model, unless it already is, and make its objective.
+
+        Raises:
+            ValueError: If the model is not converted and there are no modes.
+        """
+        if self._elbo is not None and self._elbo.model is model:
+            return self._elbo
+        if next(noisy_tensors(model), None) is None:
+            if not self.modes:
+                raise ValueError(
+                    "the model has no converted layer: pass modes such as vbdrop.Weights() here, or call "
+                    "vbdrop.convert_(model, ...) before."
+                )
+            convert_(model, *self.modes)
+        self._elbo = ELBO(model, **self.objective)
+        return self._elbo
+
+    def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = ()) -> None:
+        """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
+
+        An optimizer that trains nothing of the model is left alone.
+
+        Raises:
+            ValueError: If none of them trains a converted layer.
+        """
+        model = self.elbo.model
+        own = {id(parameter) for _, entry in noisy_tensors(model) for parameter in (entry.mean, entry.rate)}
+        mine = [o for o in optimizers if any(id(p) in own for group in o.param_groups for p in group["params"])]
+        if not mine:
+            raise ValueError("no optimizer trains a converted layer; build one from the parameters of the whole model.")
+        if len(mine) == 1:
+            self._put_made_biases_last_(mine[0])
+            separate_rates_(model, mine[0], rate_lr=self.rate_lr, schedulers=schedulers)
+        self.detach()
+        self._handles = [self.elbo.attach(optimizer) for optimizer in mine]
+
+    def _put_made_biases_last_(self, optimizer: Optimizer) -> None:
+        """Order the parameters as in the optimizer that was there when plans made biases: its state goes by order."""
+        made = [name for plan in self.plans for name in plan.add if name not in plan.shapes]
+        place = {id(self.elbo.model.get_parameter(name)): index for index, name in enumerate(made)}
+        for group in optimizer.param_groups:
+            group["params"].sort(key=lambda parameter: place.get(id(parameter), -1))
+
+    def detach(self) -> None:
+        """Add the KL no longer."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def shrink_(self, example_inputs: Any, optimizer: Optimizer | None) -> Plan:  # noqa: ANN401 -- as compress takes them
+        """Remove from the model, and from its optimizer, what is dead now; the outputs in eval mode stay the same.
+
+        Returns:
+            What was removed.
+        """
+        plan = compress(self.elbo.model, example_inputs, rewrite=False, recalibrate=False).plan
+        if plan.keep:
+            apply_plan_(plan, self.elbo.model, optimizer)
+            self.plans.append(plan)
+        return plan
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state."""
+        return {
+            "conversion": describe_conversion(self.elbo.model),
+            "plans": [plan.to_json() for plan in self.plans],
+            "elbo": self.elbo.state_dict(),
+        }
+
+    def reshape_(self, state: Mapping[str, Any]) -> None:
+        """Give a model in its original shape the shape of a checkpoint, before its tensors are loaded."""
+        plans = [Plan.from_json(plan) for plan in state["plans"]]
+        for plan in plans[len(self.plans) :]:
+            apply_plan_(plan, self.elbo.model)
+            self.plans.append(plan)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, after `reshape_`."""
+        self.elbo.load_state_dict(state["elbo"])
+
+
+def restore_shape_(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+    """Convert and shrink a fresh, plain model as the one of a checkpoint, so that its tensors can be loaded.
+
+    Args:
+        model: A plain model as it was before the training.
+        state: The `Session.state_dict` in the checkpoint.
+
+    Returns:
+        The same model.
+
+    Example:
+        >>> import vbdrop
+        >>> session = Session([vbdrop.Units()], {"n_train": 10})
+        >>> model = nn.Linear(4, 2)
+        >>> _ = session.prepare_(model)
+        >>> list(restore_shape_(nn.Linear(4, 2), session.state_dict()).state_dict()) == list(model.state_dict())
+        True
+    """
+    convert_as_described_(model, state["conversion"])
+    for plan in state["plans"]:
+        apply_plan_(Plan.from_json(plan), model)
+    return model

@@ -1,0 +1,177 @@
+"""skorch: estimators for scikit-learn whose networks learn their dropout rates, and the callback behind them."""
+
+import copy
+from typing import Any
+
+from vbdrop.convert import convert_
+from vbdrop.integrations.extras import imported
+from vbdrop.integrations.rate_groups import separate_rates_
+from vbdrop.integrations.scalars import scalars
+from vbdrop.integrations.session import Session
+from vbdrop.layers.modes import Mode
+from vbdrop.objective import ELBO, Warmup
+
+skorch: Any = imported("skorch", "skorch")
+callbacks: Any = imported("skorch.callbacks", "skorch")
+
+HISTORY = ("kl", "kl_weight", "dead_share")
+"""Which of `vbdrop.scalars` become columns of a net's history."""
+
+
+class VBDropCallback(callbacks.Callback):
+    """Adds the KL before every step of a skorch net whose module is converted.
+
+    The KL is spread over the examples of the training split. After every epoch, ``kl``, ``kl_weight`` and
+    ``dead_share`` are in the history. `VBDClassifier` and `VBDRegressor` have this callback; use it by itself for a
+    `NeuralNet` with a module of your own that is converted.
+
+    Args:
+        kl_weight: The factor on the KL; see `vbdrop.ELBO`.
+        warmup: How the KL comes in, in epochs.
+        check_every: See `vbdrop.ELBO`.
+
+    Example:
+        >>> VBDropCallback(kl_weight=0.1).kl_weight
+        0.1
+    """
+
+    def __init__(self, kl_weight: float = 1.0, warmup: Warmup | None = None, check_every: int = 100) -> None:
+        self.kl_weight, self.warmup, self.check_every = kl_weight, warmup, check_every
+
+    def initialize(self) -> "VBDropCallback":
+        """Start anew."""
+        self.session_: Session | None = None
+        return self
+
+    @property
+    def elbo_(self) -> ELBO:
+        """The objective, during a training."""
+        if self.session_ is None:
+            raise AttributeError("`elbo_` is there during a training.")
+        return self.session_.elbo
+
+    def objective(self, n_train: int) -> dict[str, Any]:
+        """The arguments of the ELBO."""
+        return {
+            "n_train": n_train,
+            "kl_weight": self.kl_weight,
+            "warmup": self.warmup,
+            "check_every": self.check_every,
+        }
+
+    def on_epoch_begin(self, net: Any, dataset_train: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
+        """Attach the KL in the first epoch, which tells the size of the training split; tell the warm-up."""
+        if self.session_ is None:
+            if (reduction := getattr(net.criterion_, "reduction", "mean")) != "mean":
+                raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
+            session = Session((), self.objective(len(dataset_train)))
+            session.prepare_(net.module_)
+            session.attach(net.optimizer_)
+            self.session_ = session
+        self.elbo_.epoch = len(net.history) - 1
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Write into the history."""
+        found = scalars(net.module_, self.elbo_)
+        for name in HISTORY:
+            net.history.record(name, found[name])
+
+    def on_train_end(self, net: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Detach the KL, so that the net can be pickled."""
+        if self.session_ is not None:
+            self.session_.detach()
+        self.session_ = None
+
+
+class _LearnedRates:
+    """What the estimators have in common: a converted module, groups for its rates, and the callback."""
+
+    module_: Any
+    optimizer_: Any
+
+    def __init__(
+        self,
+        module: Any,  # noqa: ANN401
+        *args: Any,  # noqa: ANN401
+        modes: Mode | tuple[Mode, ...],
+        kl_weight: float = 1.0,
+        warmup: Warmup | None = None,
+        rate_lr: float | None = None,
+        check_every: int = 100,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(module, *args, **kwargs)  # type: ignore[call-arg]  # the net's, which comes after this class
+        self.modes, self.kl_weight, self.warmup = modes, kl_weight, warmup
+        self.rate_lr, self.check_every = rate_lr, check_every
+
+    @property
+    def _default_callbacks(self) -> list[tuple[str, Any]]:
+        own = ("vbdrop", VBDropCallback(self.kl_weight, self.warmup, self.check_every))
+        *others, last = super()._default_callbacks  # type: ignore[misc]  # the last one prints
+        return [*others, own, last]
+
+    def initialize_module(self) -> Any:  # noqa: ANN401
+        """Build the module, or copy the one that was given, and convert it."""
+        super().initialize_module()  # type: ignore[misc]
+        if self.module_ is self.module:  # type: ignore[attr-defined]
+            self.module_ = copy.deepcopy(self.module_)
+        convert_(self.module_, *(self.modes if isinstance(self.modes, tuple | list) else (self.modes,)))
+        return self
+
+    def initialize_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Build the optimizer, with the rates in a group without weight decay."""
+        super().initialize_optimizer(*args, **kwargs)  # type: ignore[misc]
+        separate_rates_(self.module_, self.optimizer_, rate_lr=self.rate_lr)
+        return self
+
+
+class VBDClassifier(_LearnedRates, skorch.NeuralNetClassifier):
+    """A classifier for scikit-learn that learns its dropout rates: `skorch.NeuralNetClassifier`, converted.
+
+    Args:
+        module: The network, a class or an instance; an instance is copied and stays as it is.
+        args: Further arguments of `skorch.NeuralNetClassifier`, such as ``criterion``, ``max_epochs`` and ``lr``.
+        modes: How the network is converted, such as ``vbdrop.Weights()``; one mode or a tuple of them.
+        kl_weight: The factor on the KL; see `vbdrop.ELBO`.
+        warmup: How the KL comes in, in epochs.
+        rate_lr: The learning rate of the rates; None for that of the weights.
+        check_every: See `vbdrop.ELBO`.
+        kwargs: As ``args``, by name.
+
+    Example:
+        >>> import torch, vbdrop
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 2))
+        >>> net = VBDClassifier(
+        ...     network, criterion=torch.nn.CrossEntropyLoss, modes=vbdrop.Weights(), max_epochs=2, verbose=0
+        ... )
+        >>> x, y = torch.randn(60, 4), torch.arange(60) % 2
+        >>> net.fit(x, y).predict(x).shape
+        (60,)
+        >>> "dead_share" in net.history[-1]
+        True
+    """
+
+
+class VBDRegressor(_LearnedRates, skorch.NeuralNetRegressor):
+    """A regressor for scikit-learn that learns its dropout rates: `skorch.NeuralNetRegressor`, converted.
+
+    The default criterion, the mean squared error, is the negative log likelihood of a normal distribution with a
+    variance of 1/2, up to a constant: scale the targets, or set ``kl_weight``, if their noise is of another size.
+
+    Args:
+        module: The network, a class or an instance; an instance is copied and stays as it is.
+        args: Further arguments of `skorch.NeuralNetRegressor`.
+        modes: How the network is converted; one mode or a tuple of them.
+        kl_weight: The factor on the KL; see `vbdrop.ELBO`.
+        warmup: How the KL comes in, in epochs.
+        rate_lr: The learning rate of the rates; None for that of the weights.
+        check_every: See `vbdrop.ELBO`.
+        kwargs: As ``args``, by name.
+
+    Example:
+        >>> import torch, vbdrop
+        >>> net = VBDRegressor(torch.nn.Linear(4, 1), modes=vbdrop.Rates(), max_epochs=2, verbose=0)
+        >>> x = torch.randn(60, 4)
+        >>> net.fit(x, x[:, :1]).predict(x).shape
+        (60, 1)
+    """

@@ -1,0 +1,240 @@
+"""Hugging Face transformers: a callback and a mixin for `Trainer`, and a converted model beside `save_pretrained`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vbdrop.convert.description import convert_as_described_, describe_conversion
+from vbdrop.convert.snapshot import Snapshot
+from vbdrop.integrations.extras import imported
+from vbdrop.integrations.rate_groups import separate_rates_
+from vbdrop.integrations.scalars import scalars
+from vbdrop.integrations.session import Session
+from vbdrop.layers import Variational
+from vbdrop.layers.modes import Mode
+from vbdrop.objective import ELBO
+from vbdrop.objective.decay import decayed_rates, rate_parameters
+
+hf: Any = imported("transformers", "transformers")
+imported("accelerate", "transformers")
+
+RATES_FILE = "vbdrop.safetensors"
+"""The rates of a converted model, beside the files of ``save_pretrained``."""
+
+CONVERSION_FILE = "vbdrop.json"
+"""How the model was converted."""
+
+
+class VBDropCallback(hf.TrainerCallback):
+    """Trains the model of a `transformers.Trainer` as a Bayesian one.
+
+    The model is converted when the trainer is made. The trainer's loss is the negative log likelihood; the gradient of
+    the KL is added right before every step of the optimizer: once per step with any ``gradient_accumulation_steps``,
+    after the gradients of all processes were averaged, and after clipping, which bounds the gradients of the likelihood
+    alone. Every checkpoint also gets what `restore_` needs.
+
+    Use it together with `VBDropTrainerMixin` (or `VBDropTrainer`): that keeps the rates out of weight decay, and logs.
+
+    Args:
+        modes: How the model is converted; none if it is converted before the trainer gets it.
+        n_train: What the trainer's loss is a mean over, in the whole training set: the number of examples for a
+            classification of sequences, the number of tokens with a label for a language model.
+        rate_lr: The learning rate of the rates; None for that of the weights.
+        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``.
+
+    Example:
+        >>> import vbdrop
+        >>> callback = VBDropCallback(vbdrop.Units(), n_train=25_000, kl_weight=0.1, warmup=vbdrop.Warmup(ramp=1))
+    """
+
+    def __init__(self, *modes: Mode, n_train: int, rate_lr: float | None = None, **objective: Any) -> None:  # noqa: ANN401
+        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr)
+
+    @property
+    def elbo(self) -> ELBO:
+        """The objective, once the trainer was made."""
+        return self._session.elbo
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the model is converted and there is an `elbo`."""
+        return self._session.is_prepared
+
+    def separate_rates_(self, optimizer: Optimizer) -> None:
+        """Take the rates out of the groups with weight decay."""
+        separate_rates_(self.elbo.model, optimizer, rate_lr=self._session.rate_lr)
+
+    # the Trainer calls what follows
+
+    def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
+        """Convert the model."""
+        self._session.prepare_(model)
+
+    def on_train_begin(
+        self,
+        args: Any,  # noqa: ANN401
+        state: Any,  # noqa: ANN401
+        control: Any,  # noqa: ANN401
+        model: Any = None,  # noqa: ANN401
+        optimizer: Any = None,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        """Attach the KL to the optimizer."""
+        self._session.prepare_(model)
+        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around it
+        self._check_groups(inner)
+        self._session.attach(inner)
+
+    def _check_groups(self, optimizer: Optimizer) -> None:
+        """See that the rates are trained, and without weight decay: at this point it is too late to change that."""
+        model = self.elbo.model
+        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        rates = rate_parameters(model)
+        missing = [name for key, name in rates.items() if key not in known]
+        if missing or decayed_rates(model, optimizer):
+            what = f"lacks the rates, such as {missing[0]!r}" if missing else "decays the rates"
+            raise ValueError(
+                f"the optimizer of the Trainer {what}. Train with VBDropTrainer, or with class MyTrainer("
+                "VBDropTrainerMixin, Trainer); or build the optimizer from vbdrop.param_groups(model)."
+            )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Tell the warm-up, in fractions of an epoch."""
+        self.elbo.epoch = float(state.epoch or 0.0)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Write what `restore_` needs into the checkpoint."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and folder.is_dir():
+            save_rates(self.elbo.model, folder)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Detach the KL."""
+        self._session.detach()
+
+
+class VBDropTrainerMixin:
+    """For a `Trainer` of your own, before it in the list of bases: the rates get no weight decay, and are logged.
+
+    Example:
+        >>> class MyTrainer(VBDropTrainerMixin, hf.Trainer):
+        ...     pass
+    """
+
+    callback_handler: Any
+    optimizer: Any
+
+    @property
+    def vbdrop(self) -> VBDropCallback:
+        """The `VBDropCallback` among the callbacks.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, VBDropCallback):
+                return callback
+        raise ValueError("`callbacks` of the Trainer must have a VBDropCallback; there is none.")
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """The trainer's own optimizer, with the rates in groups without weight decay."""
+        optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
+        self.vbdrop.separate_rates_(optimizer)
+        return optimizer
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Log what the trainer logs, and `vbdrop.scalars` beside the loss."""
+        if "loss" in logs:
+            logs = {**logs, **scalars(self.vbdrop.elbo.model, self.vbdrop.elbo, prefix="vbdrop/")}
+        super().log(logs, *args, **kwargs)  # type: ignore[misc]
+
+
+class VBDropTrainer(VBDropTrainerMixin, hf.Trainer):
+    """`transformers.Trainer` with `VBDropTrainerMixin`; give it a `VBDropCallback` among its ``callbacks``.
+
+    Example:
+        >>> issubclass(VBDropTrainer, hf.Trainer)
+        True
+    """
+
+
+def save_pretrained(model: Any, folder: str | Path) -> None:  # noqa: ANN401 -- a PreTrainedModel
+    """Save a converted model so that ``from_pretrained`` and `restore_` give it back.
+
+    The files of ``save_pretrained`` hold what the plain model has, without the rates; those come beside them, in
+    ``vbdrop.safetensors`` and ``vbdrop.json``.
+
+    Args:
+        model: A converted model of transformers.
+        folder: Where to write.
+    """
+    own = _variational_tensors(model)
+    model.save_pretrained(folder, state_dict={n: t for n, t in model.state_dict().items() if n not in own})
+    save_rates(model, folder)
+
+
+def save_rates(model: nn.Module, folder: str | Path) -> None:
+    """Write how a model was converted, and its rates, into a folder that has the rest of it.
+
+    Args:
+        model: A converted model.
+        folder: A folder that exists.
+    """
+    folder = Path(folder)
+    save_file({name: tensor.contiguous() for name, tensor in _variational_tensors(model).items()}, folder / RATES_FILE)
+    (folder / CONVERSION_FILE).write_text(json.dumps(describe_conversion(model), indent=1) + "\n")
+
+
+def restore_(model: nn.Module, folder: str | Path) -> nn.Module:
+    """Make the model that ``from_pretrained(folder)`` gave the converted model that was saved there, in place.
+
+    Args:
+        model: The plain model.
+        folder: A folder written by `save_pretrained`, or a checkpoint of a trainer with a `VBDropCallback`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        FileNotFoundError: If the folder has no rates.
+        ValueError: If they do not fit the model, which is then as it was before.
+    """
+    folder = Path(folder)
+    for name in (CONVERSION_FILE, RATES_FILE):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"`folder` must have a converted model, with {name}; {str(folder)!r} has none.")
+    tensors = load_file(folder / RATES_FILE)
+    before = Snapshot(model)
+    try:
+        convert_as_described_(model, json.loads((folder / CONVERSION_FILE).read_text()))
+        _check_fits(model, tensors)
+    except BaseException:
+        before.restore_()
+        raise
+    for name in tensors:
+        path, _, own = name.rpartition(".")
+        if own == "kl_factor":
+            model.get_submodule(path).register_buffer(own, tensors[name])
+    model.load_state_dict({**model.state_dict(), **tensors})
+    return model
+
+
+def _check_fits(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    own = _variational_tensors(model)
+    wrong = [name for name in own if name not in tensors or tensors[name].shape != own[name].shape]
+    if wrong:
+        raise ValueError(f"`folder` must have the rates of this model; those of {wrong[0]!r} do not fit it.")
+
+
+def _variational_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """What a conversion, or a training after it, has added to the ``state_dict`` of a model."""
+    added = set(rate_parameters(model).values())
+    for path, module in model.named_modules():
+        if isinstance(module, Variational):
+            added |= {f"{path}.{name}".lstrip(".") for name in ("removed", "kl_factor") if name in module._buffers}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in added}

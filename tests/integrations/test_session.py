@@ -1,0 +1,120 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.integrations.network import MODES, by_attach, by_own_loop, largest_difference
+from torch import nn
+
+import vbdrop
+from vbdrop.integrations.session import Session, restore_shape_
+
+
+def network(bias=True):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2, bias=bias))
+
+
+def step(model, optimizer):
+    optimizer.zero_grad()
+    F.cross_entropy(model(torch.ones(3, 4)), torch.tensor([0, 1, 0])).backward()
+    optimizer.step()
+
+
+def kill(model, units):
+    with torch.no_grad():
+        model[2].gate.log_sigma2[units] = 9.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_attached_kl_trains_as_one_in_the_loss(mode):
+    assert largest_difference(by_own_loop(MODES[mode]), by_attach(MODES[mode])) < 1e-5
+
+
+def test_a_model_is_converted_once():
+    model, session = network(), Session([vbdrop.Units()], {"n_train": 10})
+    assert session.prepare_(model) is session.prepare_(model)
+    again = Session([vbdrop.Units()], {"n_train": 10})
+    assert again.prepare_(model).model is model
+
+
+def test_a_plain_model_without_modes_is_refused():
+    with pytest.raises(ValueError, match="pass modes"):
+        Session([], {"n_train": 10}).prepare_(network())
+
+
+def test_the_objective_is_there_once_it_is_prepared():
+    with pytest.raises(RuntimeError, match="once the training has started"):
+        _ = Session([vbdrop.Units()], {"n_train": 10}).elbo
+
+
+def test_only_the_optimizer_of_the_model_gets_the_kl():
+    model, other, session = network(), nn.Linear(2, 2), Session([vbdrop.Units()], {"n_train": 1})
+    session.prepare_(model)
+    mine, foreign = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+    session.attach(foreign, mine)
+    foreign.step()
+    assert session.elbo.calls == 0
+    step(model, mine)
+    assert session.elbo.calls == 1
+    session.detach()
+    step(model, mine)
+    assert session.elbo.calls == 1
+    with pytest.raises(ValueError, match="no optimizer trains a converted layer"):
+        session.attach(foreign)
+
+
+def test_a_shrunk_model_comes_back_from_its_state():
+    model, session = network(), Session([vbdrop.Units()], {"n_train": 10})
+    session.prepare_(model)
+    optimizer = torch.optim.Adam(model.parameters())
+    session.attach(optimizer)
+    for units in ([0, 1], [2]):
+        step(model, optimizer)
+        kill(model, units)
+        session.shrink_(torch.zeros(2, 4), optimizer)
+    step(model, optimizer)
+    assert model[0].out_features == 3
+    assert len(session.plans) == 2
+    restored = restore_shape_(network(), session.state_dict())
+    restored.load_state_dict(model.state_dict())
+    assert torch.equal(restored.eval()(torch.ones(1, 4)), model.eval()(torch.ones(1, 4)))
+
+    other = Session([vbdrop.Units()], {"n_train": 10})
+    fresh = network()
+    other.prepare_(fresh)
+    other.reshape_(session.state_dict())
+    other.load_state_dict(session.state_dict())
+    assert [p.shape for p in fresh.parameters()] == [p.shape for p in model.parameters()]
+    assert other.elbo.calls == 3
+
+
+def test_nothing_dead_changes_nothing():
+    model, session = network(), Session([vbdrop.Units()], {"n_train": 10})
+    session.prepare_(model)
+    assert not session.shrink_(torch.zeros(2, 4), None).keep
+    assert session.plans == []
+
+
+def test_the_optimizer_state_fits_where_a_plan_has_made_a_bias():
+    def prepared():
+        model, session = network(bias=False), Session([vbdrop.Weights()], {"n_train": 10})
+        session.prepare_(model)
+        return model, session
+
+    model, session = prepared()
+    with torch.no_grad():
+        model[0].log_sigma2[:2] = 20.0  # constants behind it, which the next layer needs a bias for
+        model[0].bias[:2] = 1.0
+    optimizer = torch.optim.Adam(model.parameters())
+    session.attach(optimizer)
+    step(model, optimizer)
+    session.shrink_(torch.zeros(2, 4), optimizer)
+    assert model[2].bias is not None
+    step(model, optimizer)
+
+    fresh, again = prepared()
+    again.reshape_(session.state_dict())
+    other = torch.optim.Adam(fresh.parameters())
+    again.attach(other)
+    other.load_state_dict(optimizer.state_dict())
+    expected = {name: optimizer.state[p]["exp_avg"] for name, p in model.named_parameters()}
+    assert all(torch.equal(other.state[p]["exp_avg"], expected[name]) for name, p in fresh.named_parameters())
