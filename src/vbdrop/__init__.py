@@ -29,11 +29,8 @@ _PUBLIC = {
     "recalibrate_": "convert",
     "register_layer": "layers",
     "sampling": "prediction",
-<<<<<<< HEAD
-    "shrink": "targets",
-=======
     "scalars": "integrations",
->>>>>>> integrations
+    "shrink": "targets",
     "sweep": "compression",
 }
 

@@ -31,11 +31,8 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "recalibrate_",
     "register_layer",
     "sampling",
-<<<<<<< HEAD
-    "shrink",
-=======
     "scalars",
->>>>>>> integrations
+    "shrink",
     "sweep",
 ]
 
