@@ -31,7 +31,7 @@ def methods(
 ) -> None:
     """List the methods, their papers and their settings.
 
-    The last column shows the setting that the tables choose on validation data, with the values that they try.
+    The last column shows the settings that the tables choose on validation data; NAME shows the values that they try.
     """
     if name is not None:
         with usage():
@@ -47,21 +47,12 @@ def _all() -> None:
     console = out()
     for family, title in FAMILIES.items():
         rows = [
-            (Text(method.name, style="bold"), method.title, method.paper, _knobs(method))
+            (Text(method.name, style="bold"), method.title, method.paper, ", ".join(method.knobs))
             for method in METHODS.values()
             if method.family == family
         ]
         console.print(grid(("method", "in the tables", "paper", "chosen on validation"), rows, left=4, title=title))
     console.print("vbdrop methods NAME says more about one of them.", style="dim")
-
-
-def _knobs(method: type[Method]) -> str:
-    """Each setting with the values that are tried, numbers in their shortest form."""
-    tried = {
-        name: [f"{value:g}" if isinstance(value, int | float) else str(value) for value in values]
-        for name, values in method.knobs.items()
-    }
-    return "; ".join(f"{name} {' '.join(values)}" for name, values in tried.items())
 
 
 def _one(method: type[Method], as_json: bool) -> None:
