@@ -159,9 +159,13 @@ def test_a_selection_ties_both_sides_and_its_question():
     assert widths(small)[0] == widths(small)[1]
 
 
+def only_dead(left: dict[str, str]) -> bool:
+    return all("dead and stay" in reason for reason in left.values())
+
+
 def test_a_stack_and_a_replaced_slice_have_the_channels_of_their_parts():
     stacked = removed(Joined(lambda a, b: torch.stack([a, b], 1).amax(1), 10), X)
-    assert stacked.left == {}
+    assert only_dead(stacked.left), "no channel may be dropped of one part alone"
 
     def replace(a, b):
         a = a.clone()
@@ -169,5 +173,5 @@ def test_a_stack_and_a_replaced_slice_have_the_channels_of_their_parts():
         return a
 
     replaced = removed(Joined(replace, 10), X)
-    assert replaced.left == {}
+    assert only_dead(replaced.left)
     assert widths(replaced.model)[2] < 10
