@@ -25,6 +25,7 @@ ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "vbdrop demo": "tests/cli/test_demo.py",
     "vbdrop report": "tests/cli/test_report.py",
     "vbdrop rerun": "tests/cli/test_rerun.py",
+    "vbdrop shrink": "tests/cli/test_shrink.py",
     "vbdrop table 4 --run": "tests/cli/test_table.py",
     "vbdrop ablation --run": "tests/cli/test_ablation.py",
     "vbdrop queue --workers": "tests/cli/test_queue.py",
