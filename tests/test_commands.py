@@ -31,6 +31,7 @@ ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "vbdrop queue --workers": "tests/cli/test_queue.py",
     "cc ": "tests/examples/test_digit.py",
     "./digit ": "tests/examples/test_digit.py",
+    "torchrun ": "tests/examples/test_distributed_digits.py",
     "make docs": "tests/test_site.py",
 }
 

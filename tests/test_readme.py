@@ -1,6 +1,8 @@
 """What the pages show is true: their Python runs, and in the README it gives what is said of it."""
 
+import re
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,8 @@ def test_the_loop_of_the_readme_ends_sparse_and_as_accurate_as_the_plain_network
     above(-0.045, page["accuracy"] - plain_accuracy, mean=-0.001, sd=0.0085)
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers")  # Lightning's
+@pytest.mark.filterwarnings("ignore:The number of training batches")
 @pytest.mark.trained
 @pytest.mark.parametrize(
     "page",
@@ -54,5 +58,8 @@ def test_the_loop_of_the_readme_ends_sparse_and_as_accurate_as_the_plain_network
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
     if '.c")' in script(page.read_text()):  # an export to C, which is compiled to check it
         request.getfixturevalue("compiler")
+    for trainer in re.findall(r"^from vbdrop\.integrations\.(\w+) import", script(page.read_text()), re.MULTILINE):
+        if find_spec(trainer) is None:
+            pytest.skip(f"NOT TESTED: there is no {trainer} here; `make test-integrations` installs it")
     monkeypatch.chdir(tmp_path)
     run(page, tmp_path)

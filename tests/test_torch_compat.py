@@ -10,8 +10,10 @@ from vbdrop._torch_compat import (
     autocast_is_on,
     forward_mode_is_on,
     has_global_hooks,
+    is_sharded,
     local_shard,
     transforms_are_on,
+    unwrapped,
 )
 
 
@@ -52,3 +54,17 @@ def test_global_hooks_are_seen():
 def test_a_plain_tensor_is_its_own_shard():
     tensor = nn.Parameter(torch.ones(2))
     assert local_shard(tensor) is tensor
+
+
+def test_a_model_comes_out_of_its_wrappers(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        model = nn.Linear(2, 2)
+        assert unwrapped(nn.parallel.DistributedDataParallel(torch.compile(model, backend="eager"))) is model
+        assert unwrapped(nn.Sequential(model)) is not model
+        assert not is_sharded(model)
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        torch.distributed.fsdp.fully_shard(model, mesh=mesh)
+        assert is_sharded(model)
+    finally:
+        torch.distributed.destroy_process_group()

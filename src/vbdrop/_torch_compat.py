@@ -98,7 +98,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
     Example:
         >>> model = nn.Linear(2, 2)
-        >>> unwrapped(torch.compile(model)) is model, unwrapped(model) is model
+        >>> unwrapped(torch.compile(model, backend="eager")) is model, unwrapped(model) is model
         (True, True)
     """
     while True:

@@ -159,3 +159,53 @@ def test_a_digest_knows_names_shapes_and_bits():
     assert digest(model) == digest(same)
     same.weight.data[0, 0] = torch.nextafter(same.weight.data[0, 0], torch.tensor(9.0))
     assert digest(model) != digest(same)
+
+
+SHARDED = """
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+def network(mode):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+    vbdrop.convert_(model, mode)
+    return model.eval()
+
+def far(one, other):
+    return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+def train(forward, model):
+    optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-2))
+    elbo = vbdrop.ELBO(model, n_train=100, check_every=0)
+    x, y = (part.chunk(world, 1)[rank] for part in data(20, 12))
+    for index in range(20):
+        optimizer.zero_grad()
+        elbo(F.cross_entropy(forward(x[index].float()), y[index])).backward()
+        optimizer.step()
+
+for mode in (vbdrop.Weights(), vbdrop.Units(), vbdrop.Rates(per="weight"), vbdrop.Rates(per="unit")):
+    model, sharded = network(mode), network(mode)
+    start = vbdrop.kl(model).item()
+    for layer in (sharded[0], sharded[2], sharded):
+        fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
+    share = vbdrop.kl(sharded).detach()
+    dist.all_reduce(share)
+    assert abs(share.item() - start) < 1e-4 * start, (share, start)
+    train(DDP(model), model)
+    train(sharded, sharded)
+    full = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True))
+    whole = network(mode)
+    if rank == 0:
+        whole.load_state_dict(full)
+        assert far(whole, model) < 1e-5, (mode, far(whole, model))
+        x = torch.randn(4, 6)
+        small = vbdrop.compress(whole, x).model
+        assert torch.allclose(small(x), model(x), atol=1e-4)
+        print(type(mode).__name__, far(model, network(mode)) > 0.1)
+"""
+
+
+def test_a_sharded_model_trains_as_a_replicated_one_and_is_gathered(tmp_path):
+    first, other = run_ranks(SETTING + SHARDED, 2, tmp_path)
+    assert first.splitlines() == ["Weights True", "Units True", "Rates True", "Rates True"]
+    assert other == ""

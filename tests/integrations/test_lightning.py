@@ -179,3 +179,21 @@ def test_what_it_cannot_do_is_refused(tmp_path):
         VBDropCallback(vbdrop.Units(), n_train=10, shrink_every=0, example_inputs=torch.zeros(1))
     with pytest.raises(ValueError, match="pass modes"):
         trainer(tmp_path, VBDropCallback(n_train=10), max_epochs=1).fit(Module(PerExampleNoise()), loader())
+
+
+def test_a_target_is_reached_and_its_state_is_in_the_checkpoint(tmp_path):
+    def callback():
+        target = vbdrop.Target(weights=3, epochs=6, example_inputs=torch.zeros(2, 6))
+        return VBDropCallback(vbdrop.Weights(), n_train=EXAMPLES, submodule="net", target=target, rate_lr=0.05)
+
+    def module():
+        torch.manual_seed(1)
+        return Module(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+
+    half = trainer(tmp_path, callback(), max_epochs=3)
+    half.fit(module(), Data())
+    half.save_checkpoint(tmp_path / "half.ckpt")
+    model = module()
+    trainer(tmp_path, callback(), max_epochs=6).fit(model, Data(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    small = vbdrop.compress(model.net, torch.zeros(2, 6)).model
+    assert 0 < sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear)) <= 24

@@ -139,3 +139,14 @@ def test_a_regressor_learns_a_line():
 def test_a_summed_loss_is_refused():
     with pytest.raises(ValueError, match="`criterion__reduction` must be 'mean'"):
         classifier(network, criterion__reduction="sum").fit(*features())
+
+
+def test_a_target_is_reached_within_the_epochs():
+    x, y = features()
+    target = vbdrop.Target(weights=3)
+    net = classifier(network, target=target, max_epochs=8, batch_size=16, train_split=None, rate_lr=0.05).fit(x, y)
+    assert clone(net).target == target
+    small = vbdrop.compress(net.module_, torch.from_numpy(x[:4])).model
+    weights = sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear))
+    assert 0 < weights <= (6 * 8 + 8 * 3) / 3
+    assert "dead_share" in net.history[-1]

@@ -1,7 +1,10 @@
 """skorch: estimators for scikit-learn whose networks learn their dropout rates, and the callback behind them."""
 
 import copy
+from dataclasses import replace
 from typing import Any
+
+from torch.utils.data import default_collate
 
 from vbdrop.convert import convert_
 from vbdrop.integrations.extras import imported
@@ -10,9 +13,13 @@ from vbdrop.integrations.scalars import scalars
 from vbdrop.integrations.session import Session
 from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO, Warmup
+from vbdrop.targets import Target
 
 skorch: Any = imported("skorch", "skorch")
 callbacks: Any = imported("skorch.callbacks", "skorch")
+
+EXAMPLES = 2
+"""With so many examples a target traces the network."""
 
 HISTORY = ("kl", "kl_weight", "dead_share")
 """Which of `vbdrop.scalars` become columns of a net's history."""
@@ -29,14 +36,22 @@ class VBDropCallback(callbacks.Callback):
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
         warmup: How the KL comes in, in epochs.
         check_every: See `vbdrop.ELBO`.
+        target: A size to reach, in the place of ``kl_weight`` and ``warmup``. What it does not say, its length and its
+            example inputs, is taken from the net.
 
     Example:
         >>> VBDropCallback(kl_weight=0.1).kl_weight
         0.1
     """
 
-    def __init__(self, kl_weight: float = 1.0, warmup: Warmup | None = None, check_every: int = 100) -> None:
-        self.kl_weight, self.warmup, self.check_every = kl_weight, warmup, check_every
+    def __init__(
+        self,
+        kl_weight: float | None = None,
+        warmup: Warmup | None = None,
+        check_every: int = 100,
+        target: Target | None = None,
+    ) -> None:
+        self.kl_weight, self.warmup, self.check_every, self.target = kl_weight, warmup, check_every, target
 
     def initialize(self) -> "VBDropCallback":
         """Start anew."""
@@ -50,13 +65,20 @@ class VBDropCallback(callbacks.Callback):
             raise AttributeError("`elbo_` is there during a training.")
         return self.session_.elbo
 
-    def objective(self, n_train: int) -> dict[str, Any]:
+    def objective(self, net: Any, dataset_train: Any) -> dict[str, Any]:  # noqa: ANN401
         """The arguments of the ELBO."""
+        target = self.target
+        if target is not None and target.steps is None and target.epochs is None:
+            target = replace(target, epochs=net.max_epochs)
+        if target is not None and target.example_inputs is None:
+            inputs, _ = default_collate([dataset_train[index] for index in range(min(EXAMPLES, len(dataset_train)))])
+            target = replace(target, example_inputs=inputs.to(net.device))
         return {
-            "n_train": n_train,
+            "n_train": len(dataset_train),
             "kl_weight": self.kl_weight,
             "warmup": self.warmup,
             "check_every": self.check_every,
+            "target": target,
         }
 
     def on_epoch_begin(self, net: Any, dataset_train: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
@@ -64,7 +86,7 @@ class VBDropCallback(callbacks.Callback):
         if self.session_ is None:
             if (reduction := getattr(net.criterion_, "reduction", "mean")) != "mean":
                 raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
-            session = Session((), self.objective(len(dataset_train)))
+            session = Session((), self.objective(net, dataset_train))
             session.prepare_(net.module_)
             session.attach(net.optimizer_)
             self.session_ = session
@@ -94,19 +116,20 @@ class _LearnedRates:
         module: Any,  # noqa: ANN401
         *args: Any,  # noqa: ANN401
         modes: Mode | tuple[Mode, ...],
-        kl_weight: float = 1.0,
+        kl_weight: float | None = None,
         warmup: Warmup | None = None,
+        target: Target | None = None,
         rate_lr: float | None = None,
         check_every: int = 100,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(module, *args, **kwargs)  # type: ignore[call-arg]  # the net's, which comes after this class
         self.modes, self.kl_weight, self.warmup = modes, kl_weight, warmup
-        self.rate_lr, self.check_every = rate_lr, check_every
+        self.rate_lr, self.check_every, self.target = rate_lr, check_every, target
 
     @property
     def _default_callbacks(self) -> list[tuple[str, Any]]:
-        own = ("vbdrop", VBDropCallback(self.kl_weight, self.warmup, self.check_every))
+        own = ("vbdrop", VBDropCallback(self.kl_weight, self.warmup, self.check_every, self.target))
         *others, last = super()._default_callbacks  # type: ignore[misc]  # the last one prints
         return [*others, own, last]
 
@@ -134,6 +157,8 @@ class VBDClassifier(_LearnedRates, skorch.NeuralNetClassifier):
         modes: How the network is converted, such as ``vbdrop.Weights()``; one mode or a tuple of them.
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
         warmup: How the KL comes in, in epochs.
+        target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, in the place of
+            ``kl_weight`` and ``warmup``.
         rate_lr: The learning rate of the rates; None for that of the weights.
         check_every: See `vbdrop.ELBO`.
         kwargs: As ``args``, by name.
@@ -164,6 +189,8 @@ class VBDRegressor(_LearnedRates, skorch.NeuralNetRegressor):
         modes: How the network is converted; one mode or a tuple of them.
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
         warmup: How the KL comes in, in epochs.
+        target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, in the place of
+            ``kl_weight`` and ``warmup``.
         rate_lr: The learning rate of the rates; None for that of the weights.
         check_every: See `vbdrop.ELBO`.
         kwargs: As ``args``, by name.
