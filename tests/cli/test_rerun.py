@@ -42,7 +42,7 @@ def test_elsewhere_the_figures_must_lie_within_the_recorded_spread(vbdrop, run, 
     (run / "result.json").write_text(json.dumps(result | {"nll": result["nll"] + 1e-15}))
     near = vbdrop(*again)
     assert near.code == 0
-    assert "Other bits, made elsewhere; within the recorded spread." in near.out
+    assert "Different bits, made elsewhere; within the recorded spread." in near.out
     assert "of one recorded seed" in near.out
     assert "Made elsewhere: environment.json: machine.capability was ABACUS" in near.out
     (run / "result.json").write_text(json.dumps(result | {"error": 1.0}))

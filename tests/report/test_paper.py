@@ -7,7 +7,7 @@ from vbdrop.sheets import Sheet
 
 
 def table(number):
-    header = ("Method", "error %", "paper", "zeros per layer %", "paper", "fewer weights", "paper", "n")
+    header = ("Method", "error %", "paper", "zeros by layer %", "paper", "fewer weights", "paper", "n")
     rows = (
         ("Original <b>", "1.66 ± 0.02", "1.64", "0.0-0.0-0.0", "–", "1.0x", "1x", "3"),
         ("VBD", "not run", "1.76", "–", "98.9-98.1-90.9", "–", "81x", "–"),

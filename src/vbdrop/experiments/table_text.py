@@ -252,7 +252,7 @@ def _errors(table: Table) -> Sheet:
 
 def _compression(table: Table, column: Column) -> Sheet:
     by_weights = table.protocol.kind == "weights"
-    what = "zeros per layer %" if by_weights else "units per layer"
+    what = "zeros by layer %" if by_weights else "units by layer"
     header = ("Method", "error %", PAPER, "fewer weights", PAPER, "n", what, PAPER)
     rows, ours = [], []
     for cells in _rows(table):
