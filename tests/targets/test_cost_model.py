@@ -65,3 +65,32 @@ def test_several_gates_of_one_channel_share_what_it_costs():
     gone[index][:16] = True
     saved = counter.before.macs - counter.count_plain(plain_without(model, gone)).macs
     assert float(costs.savings(alive)[index][:16].sum()) == saved
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.body = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8 * 16, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        return self.head(torch.relu(x + self.body(x)).flatten(1))
+
+
+def test_a_gate_that_several_layers_share_saves_what_all_of_them_would():
+    torch.manual_seed(0)
+    model, x = Residual(), torch.randn(2, 1, 4, 4)
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    counter = SizeCounter(model, (x,))
+    costs = CostModel(model, counter, "macs")
+    found = prunables(model)
+    assert [one.entry.mean.numel() for one in found] == [8]  # one gate per channel of the residual stream
+    alive = [one.alive() for one in found]
+    assert costs.size(alive) == counter.before.macs
+    gone = [~mask for mask in alive]
+    gone[0][3] = True
+    exact = counter.count_plain(plain_without(model, gone)).macs
+    assert costs.size([~mask for mask in gone]) == exact
+    # the channel leaves and enters the body, so the two savings of its kernel overlap in one
+    assert float(costs.savings(alive)[0][3]) == pytest.approx(counter.before.macs - exact, rel=0.1)

@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import vbdrop
+from vbdrop.targets.batches import Batches
+from vbdrop.targets.losses import default_loss
+from vbdrop.targets.shrink_run import ShrinkRun
 
 PROGRAM = """
 import sys, time
@@ -116,6 +119,22 @@ def test_each_stage_can_be_left_out(data, train, refine, stages):
     found = "".join(point.stage[0] for point in result.curve)
     assert found in (stages, stages[:-1] + "r")  # without a last stage, the cut is before the last step
     assert result.size <= result.limit
+
+
+def test_what_is_above_the_limit_after_the_refining_is_cut_again(data):
+    """As a channel that was a constant zero at the cut may be another constant later, and take weights to carry."""
+    run = ShrinkRun(
+        make(), Batches(data, "train", make(), batch_size=25, shuffle=True), None, vbdrop.Target(weights=3), 4,
+        loss=default_loss, lr=1e-2, modes=(vbdrop.Weights(),), optimizer=torch.optim.Adam, seed=0, checkpoint=None,
+    )  # fmt: skip
+
+    def lower(point, epochs):
+        if point.epoch == epochs:
+            run._pursuit.limit = 40.0
+
+    result = run.finish(lower)
+    assert 33 <= result.size <= 40
+    assert result.limit == 40.0
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(data):

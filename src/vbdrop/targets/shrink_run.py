@@ -36,6 +36,9 @@ LAST_LR = 0.01
 EXAMPLES = 8
 """With so many examples the model is traced."""
 
+MOST_CUTS = 10
+"""A model that is above its limit after the refining is cut again, at most so often."""
+
 RECALIBRATION_BATCHES = 50
 """BatchNorm is computed again over at most so many batches."""
 
@@ -224,17 +227,39 @@ class ShrinkRun:
         if self._pursuit is None:
             raise RuntimeError("the run has no epoch that presses.")
         pursuit = self._pursuit
-        plain = self._plain()
-        small = self._compressed(plain)
-        size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
+        small, size = self._fitting(pursuit)
         error = self._error(small.model)
         return ShrinkResult(
             small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
             self.error_before, error, self.curve,
         )  # fmt: skip
 
-    def _compressed(self, plain: nn.Module) -> Compressed:
-        return compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
+    def _fitting(self, pursuit: Pursuit) -> tuple[Compressed, float]:
+        """The compressed model and its size.
+
+        A channel that was the constant zero at the cut may be another constant after the refining, which takes weights
+        to carry: what is then above the limit is cut again.
+        """
+        limit = pursuit.limit
+        for cuts in range(MOST_CUTS):
+            plain = self._plain()
+            small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
+            size = self._size(small, pursuit, plain)
+            if size <= limit or self._tolerance is not None:
+                break
+            pursuit.limit -= max(1.0, size - limit) if cuts else 0.0
+            pursuit.cut_()
+        pursuit.limit = limit
+        return small, size
+
+    def _size(self, small: Compressed, pursuit: Pursuit, plain: nn.Module) -> float:
+        """The size of the small model itself; where only some modules count, what the counter says."""
+        if self._asked.only is not None:
+            return float(pursuit.exact_size(plain))
+        after = small.summary().after
+        parameters = sum(parameter.numel() for parameter in small.model.parameters())
+        sizes = {"weights": after.nonzeros, "bytes": after.bytes, "macs": after.macs, "parameters": parameters}
+        return float(sizes[self.pursued] or 0)
 
     # the checkpoint
 
