@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(stop):
         (Target(weights=2, steps=5), "must have `example_inputs`"),
         (target(max_weights=5000), "not below the size of the model, 1,000 weights"),
         (target(within=0.3), "vbdrop.shrink"),
-        (target(max_latency="1 ms"), "vbdrop.shrink"),
+        (target(max_latency="1 ms"), "cannot be pursued yet"),
     ],
 )
 def test_what_cannot_start_says_why(goal, message):

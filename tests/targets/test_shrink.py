@@ -100,6 +100,7 @@ def test_only_some_layers_are_counted_and_made_smaller():
         ({"valid": DataLoader([])}, ValueError, "`valid` must hold at least one batch"),
         ({"target": vbdrop.Target(max_bytes=4)}, ValueError, "cannot be reached"),
         ({"target": vbdrop.Target(max_macs=1e9)}, ValueError, "not below the size"),
+        ({"target": vbdrop.Target(max_latency="1 ms")}, ValueError, "cannot be pursued yet"),
         ({"target": vbdrop.Target(within=1)}, ValueError, "needs validation data"),
         ({"loss": lambda outputs, targets: outputs}, TypeError, "`loss` must return one"),
         ({"optimizer": lambda groups: None}, TypeError, "`optimizer` must return"),

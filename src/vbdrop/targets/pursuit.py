@@ -32,6 +32,9 @@ MARGIN = 1.02
 FARTHEST = 100.0
 """A target with ``within`` walks down to at most so many times fewer."""
 
+REFERENCE = 1.5
+"""The ``log_alpha`` that the element which has to go next should have: more presses harder."""
+
 START_NATS = 0.1
 """The KL adds so many nats per example at the start: hardly any pressure, whatever the number of weights."""
 
@@ -201,7 +204,7 @@ class Pursuit:
         self._ratio = exact / max(1.0, self.costs.size(alive))
 
     def _error(self, order: Order, count: int) -> float:
-        """The log of what the next element is worth, over what one with alpha = 1 and the mean saving is worth.
+        """The log of what the next element is worth, over what one at `REFERENCE` with the mean saving is worth.
 
         Where the survivors of the whole run would be dead by their rates, there is too much pressure, whatever is next.
         """
@@ -215,7 +218,7 @@ class Pursuit:
         living = sum(float(mask.sum()) for mask in order.masks)
         mean = sum(float(saving[mask].sum()) for saving, mask in zip(savings, order.masks, strict=True)) / living
         following = float(order.flat[order.order[min(count, len(order.order) - 1)]])
-        return following - float(log_evidence(torch.zeros(()))) + math.log(max(mean, 1e-12))
+        return following - float(log_evidence(torch.tensor(REFERENCE))) + math.log(max(mean, 1e-12))
 
     def cut_(self) -> None:
         """Meet the target exactly, for good; the survivors lose their noise.

@@ -182,6 +182,18 @@ class Target:
             raise TypeError("a Target with `within` has no size to reach before its run.")
         return before / float(getattr(self, name))
 
+    def check_pursuable(self) -> None:
+        """Refuse a target that nothing can pursue yet.
+
+        Raises:
+            ValueError: It is a time.
+        """
+        if self.measured == "latency":
+            raise ValueError(
+                "`max_latency` of a Target cannot be pursued yet: give `macs` or `max_macs`, and check the small model "
+                "with vbdrop.measure."
+            )
+
     @property
     def counted(self) -> Unit:
         """What is counted on the way: multiply-adds for a target that is a time."""
@@ -189,8 +201,9 @@ class Target:
 
     def start(self, elbo: "ELBO") -> "Pursuit":
         """Start the pursuit of this target; ``ELBO(target=...)`` calls it."""
-        if self.within is not None or self.measured == "latency":
-            raise ValueError("a target with `within` or `max_latency` needs vbdrop.shrink, which measures on the way.")
+        if self.within is not None:
+            raise ValueError("a target with `within` needs vbdrop.shrink, which evaluates the model on the way.")
+        self.check_pursuable()
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 
         return Pursuit(self, elbo)
