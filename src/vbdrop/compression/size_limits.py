@@ -77,7 +77,7 @@ def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, 
 
     Args:
         model: A converted or plain model.
-        threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
         traced: Its graph, or None if it has none: then the masked model is counted as it is.
         rewrite: Whether the forward may be replaced.
     """

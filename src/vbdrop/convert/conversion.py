@@ -163,7 +163,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
 
     Args:
         model: A converted model; a plain one is returned as it is.
-        threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
 
     Returns:
         The same model.

@@ -135,7 +135,7 @@ class NoisyLayer(Variational):
         """Fold masks and gates into ``weight`` and ``bias`` and take all that is variational out.
 
         Args:
-            threshold: The ``log_alpha`` from which on weights and units are dead; None for each one's own.
+            threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
         """
         for entry in self.variational():
             self.weight.copy_(masked(self.weight, ~entry.dead(threshold)))
