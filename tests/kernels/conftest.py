@@ -1,5 +1,6 @@
 """A cache of its own for each test, the linear maps that kernels run over, and the kernels in several builds."""
 
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -36,9 +37,16 @@ def _kernels(request, monkeypatch) -> None:
 
 
 @pytest.fixture
-def products(compiler):
-    """The kernels with products of their own, which are there on processors that those fit."""
+def switched_on(compiler):
+    """The compiled kernels, unless the environment switches them off."""
+    if os.environ.get("VBDROP_NATIVE") == "0":
+        pytest.skip("NOT TESTED: VBDROP_NATIVE=0 switches the kernels off")
     assert binding.available(), "there is a C compiler, so the kernels must build"
+
+
+@pytest.fixture
+def products(switched_on):
+    """The kernels with products of their own, which are there on processors that those fit."""
     if not binding.has_products():
         pytest.skip("NOT TESTED: the kernels have no products for this processor, and torch's are used")
 

@@ -150,7 +150,7 @@ def test_both_forms_draw_the_same_noise_from_the_same_seed(some_case):
 
 
 @pytest.mark.parametrize("loss", [lambda out: out.sum(), lambda out: out.square().sum()], ids=["linear", "square"])
-def test_a_kernel_has_no_second_derivative_and_says_so(loss, compiler):
+def test_a_kernel_has_no_second_derivative_and_says_so(loss, switched_on):
     x, theta = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
     out = noisy_product(x, theta, torch.rand(4, 3), None, MatrixProduct(), torch.ones(2, 4))
     with pytest.raises(RuntimeError, match="no second derivative"):
@@ -172,7 +172,7 @@ def test_what_is_frozen_gets_no_gradient(some_case, needed, compiler):
     assert [n for n in ("x", "theta", "log_sigma2", "bias") if getattr(a, n).grad is not None] == [needed]
 
 
-def test_the_kernel_keeps_one_tensor_of_the_outputs_size(some_case, compiler):
+def test_the_kernel_keeps_one_tensor_of_the_outputs_size(some_case, switched_on):
     """Beside what torch keeps for the two products."""
     a, kept = some_case.arguments(torch.float32), []
     sigma2 = a.log_sigma2.detach().exp().requires_grad_()

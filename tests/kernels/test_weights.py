@@ -131,7 +131,7 @@ def test_images_in_either_order_of_memory_give_the_same():
         torch.testing.assert_close(usual, last, rtol=1e-5, atol=1e-5 * usual.abs().max().item())
 
 
-def test_a_convolution_that_was_replaced_after_the_forward_is_refused(compiler):
+def test_a_convolution_that_was_replaced_after_the_forward_is_refused(switched_on):
     theta, log_sigma2 = torch.randn(8, 3, 3, 3, requires_grad=True), torch.zeros(8, 3, 3, 3, requires_grad=True)
     product = Convolution((1, 1), (0, 0), (1, 1))
     out = noisy_weights(torch.randn(2, 3, 6, 6), theta, log_sigma2, None, product, 3.0)

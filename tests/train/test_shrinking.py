@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
+from vbdrop.kernels import binding
 from vbdrop.methods import RigL, VBDGates, VBDWeights
 from vbdrop.models import MLP, VGG, LeNet5
 from vbdrop.train.method import Batch, Step
@@ -132,7 +133,8 @@ def test_images_keep_their_order_in_memory(method):
     assert first.shape[0] == second.shape[1] < 20
     for tensor in (first, second, *(setting.optimizer.state[weight]["exp_avg"] for weight in (first, second))):
         assert tensor.stride(1) == 1  # also where there is one channel: torch chooses its way by the strides
-    assert setting.model.conv1(setting.x).stride(1) == 1
+    if binding.available():  # the formula leaves the order to torch, which is free to choose for one channel
+        assert setting.model.conv1(setting.x).stride(1) == 1
 
 
 def test_what_only_the_end_would_cut_stays_in_training():
