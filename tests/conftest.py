@@ -5,7 +5,7 @@ import os
 import pytest
 
 from vbdrop.experiments import record_of
-from vbdrop.kernels import find_compiler
+from vbdrop.kernels import binding, find_compiler
 from vbdrop.train.files import write_json
 
 
@@ -18,6 +18,14 @@ def compiler() -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def switched_on(compiler):
+    """The compiled kernels, unless the environment switches them off."""
+    if os.environ.get("VBDROP_NATIVE") == "0":
+        pytest.skip("NOT TESTED: VBDROP_NATIVE=0 switches the kernels off")
+    assert binding.available(), "there is a C compiler, so the kernels must build"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from vbdrop.kernels import compiler_version, in_use, kernels
 
 
-def test_it_says_what_is_in_use(vbdrop, compiler):
+def test_it_says_what_is_in_use(vbdrop, compiler, switched_on):
     found = vbdrop("info", "--json").json
     assert found["versions"]["torch"] == torch.__version__
     assert found["threads"] == torch.get_num_threads()
@@ -25,7 +25,7 @@ def test_it_says_what_is_in_use(vbdrop, compiler):
     assert all(version[0].isdigit() for version in found["extras"]["cli"].values())
 
 
-def test_the_text_has_every_fact_on_a_line_of_its_own(vbdrop, compiler):
+def test_the_text_has_every_fact_on_a_line_of_its_own(vbdrop, switched_on):
     out = vbdrop("info").out
     assert f"torch: {torch.__version__}\n" in out
     assert "in use: yes\n" in out

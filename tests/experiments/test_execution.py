@@ -80,7 +80,7 @@ def test_a_run_that_shrinks_is_recorded_by_its_original_network(tiny, tmp_path):
 
 
 def test_the_plain_arithmetic_does_without_the_kernels_and_gives_the_bits_of_a_process_that_has_none(
-    tiny, tmp_path, compiler
+    tiny, tmp_path, switched_on
 ):
     config = tiny(epochs=2, arithmetic="plain")
     before = takes(torch.zeros(3))

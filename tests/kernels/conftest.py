@@ -1,6 +1,5 @@
 """A cache of its own for each test, the linear maps that kernels run over, and the kernels in several builds."""
 
-import os
 from contextlib import contextmanager
 
 import pytest
@@ -34,14 +33,6 @@ def _kernels(request, monkeypatch) -> None:
     """With the compiled kernels, where there is a compiler, and without."""
     if request.param == "torch":
         monkeypatch.setattr(binding, "library", lambda: None)
-
-
-@pytest.fixture
-def switched_on(compiler):
-    """The compiled kernels, unless the environment switches them off."""
-    if os.environ.get("VBDROP_NATIVE") == "0":
-        pytest.skip("NOT TESTED: VBDROP_NATIVE=0 switches the kernels off")
-    assert binding.available(), "there is a C compiler, so the kernels must build"
 
 
 @pytest.fixture
