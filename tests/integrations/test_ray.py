@@ -1,0 +1,62 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.integrations.extras import needs
+from tests.integrations.ray_nodes import two_nodes
+from tests.stress import count
+
+needs("ray")
+
+KILLS = 3
+PART = ("--row", "none", "--row", "vbd", "--column", "340")
+
+
+def command(records, *options):
+    part = PART * count(1, 0)
+    return [sys.executable, "-m", "vbdrop", "table", "1", "--quick", *part, "--records", str(records), *options]
+
+
+@pytest.mark.stress
+def test_a_cluster_whose_workers_are_killed_makes_the_table_of_this_machine(tmp_path):
+    with two_nodes() as (environment, nodes):
+        driver = subprocess.Popen(
+            command(tmp_path / "there", "--on", "ray", "--json"),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        killed = set()
+        while driver.poll() is None:
+            busy = [pid for pid, title in nodes[1].workers if "_work" in title and pid not in killed]
+            if busy and len(killed) < KILLS:
+                time.sleep(0.2)  # into the run
+                os.kill(busy[0], signal.SIGKILL)
+                killed.add(busy[0])
+            time.sleep(0.1)
+        there, errors = driver.communicate()
+    assert driver.returncode == 0, errors
+    assert len(killed) == KILLS, "the runs were over before their workers were killed"
+    here = subprocess.run(command(tmp_path / "here", "--json"), capture_output=True, text=True, check=True)
+    assert there == here.stdout
+    results = {path.parent.name: path.read_bytes() for path in (tmp_path / "here").glob("*/result.json")}
+    assert len(results) >= 2
+    assert {path.parent.name: path.read_bytes() for path in (tmp_path / "there").glob("*/result.json")} == results
+    assert not list((tmp_path / "there").glob("*/checkpoint.pt"))
+
+
+def test_the_same_command_starts_ray_on_this_machine(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [*command(tmp_path, "--on", "ray", "--workers", "1"), "--row", "none", "--column", "100"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "with 1 process" in done.stderr
