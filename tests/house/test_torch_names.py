@@ -55,9 +55,7 @@ def private_uses(text: str, allowed: set[str]) -> list[str]:
             found += [f"{node.lineno}: {path}" for path in paths if any(map(is_private, path.split(".")))]
         elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in allowed:
             path = ast.unparse(node)
-            if not path.startswith(
-                ("torch.ops.aten.", "aten.")
-            ):  # names of operations
+            if not path.startswith(("torch.ops.aten.", "aten.")):  # names of operations
                 found.append(f"{node.lineno}: {path}")
     return found
 
