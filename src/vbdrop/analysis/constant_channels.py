@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import Any
 
 from torch import fx, nn
-from torch._ops import OpOverload
 
+from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import Traced, is_tensor

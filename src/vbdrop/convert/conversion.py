@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd
 from vbdrop.analysis.channel_groups import find_groups
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
@@ -141,7 +141,7 @@ def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
 
 
 def _sees_image(module: nn.Module, is_first: bool) -> bool:
-    return isinstance(module, _ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
+    return isinstance(module, ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
 
 
 def _as_noisy_(module: nn.Module) -> NoisyLayer:
