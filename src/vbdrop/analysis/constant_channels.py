@@ -85,8 +85,8 @@ def _set_aside(facts: ChannelFacts) -> None:
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:
         modules = [facts.model.get_submodule(owner(alias)) for alias in facts.aliases(weight)]
-        known = [module for module in modules if (shape := shape_of(module)) is not None and shape.inputs is not None]
-        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in known}
+        shapes = [(module, shape) for module in modules if (shape := shape_of(module)) and shape.inputs is not None]
+        ways = {(shape.inputs_first, getattr(module, "groups", 1)) for module, shape in shapes}
         if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
             continue
         for place in places:

@@ -14,7 +14,7 @@ from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights
+from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
 
 IMAGE_CHANNELS = 4
 """A convolution with at most so many input channels is taken to see the image itself."""
@@ -57,6 +57,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
+    add_imported_layers_()
     unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)

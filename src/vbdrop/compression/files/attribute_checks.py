@@ -83,6 +83,8 @@ def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
         first, second = ("in", "out") if module.transposed else ("out", "in")
         yield f"{first}_channels", module.weight.shape[0]
         yield f"{second}_channels", module.weight.shape[1] * module.groups
+    elif shape.inputs is not None and shape.inputs_first:
+        yield from ((shape.inputs, module.weight.shape[0]), (shape.outputs, module.weight.shape[1]))  # type: ignore
     for name in ("bias", "running_mean", "running_var"):
         tensor = getattr(module, name, None)
         if tensor is not None:
