@@ -49,9 +49,7 @@ def register_rule(
     namespace, _, name = operation.partition("::")
     own = _arguments(namespace, name)
     if own is None:
-        raise ValueError(
-            f"`operation` must name an operation, such as 'mylib::fast_linear'; got {operation!r}."
-        )
+        raise ValueError(f"`operation` must name an operation, such as 'mylib::fast_linear'; got {operation!r}.")
     missing = [argument for argument in _arguments("aten", like) or () if argument not in own]
     if missing:
         raise ValueError(f"`operation` must take the arguments of {like!r}; {operation!r} has no {', '.join(missing)}.")
