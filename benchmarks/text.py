@@ -23,15 +23,16 @@ from torch import nn
 import vbdrop
 from benchmarks.mails import LENGTH, PAD, WORDS, Mails, load_mails
 from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
+from vbdrop.layers import Gate
 from vbdrop.layers.modes import Filter
 
-BATCH, LR = 16, 1e-3
+BATCH, LR, DECAY = 16, 1e-3, 0.01
 
 TIMES_FEWER = 3
 """The target: so many times fewer parameters in the attention and feed-forward layers."""
 
-RATE_LR = 0.01
-"""The learning rate of the gates: fast enough to move from alive to dead within the run."""
+RATE_LR = 0.1
+"""The learning rate of the gates' log variances: fast enough to move from alive to dead within the run."""
 
 
 class Network(NamedTuple):
@@ -84,19 +85,19 @@ def run(network: Network, seed: int, steps: int, train: Mails, test: Mails, *, s
     model = network.build()
     example = {name: value[None].expand(2, -1) for name, value in train[0].items() if name != "labels"}
     before, started = _counted(model, network), time.perf_counter()
-    trainer_class, callbacks = hf.Trainer, []
+    trainer_class, callbacks, optimizers = hf.Trainer, [], (None, None)
     if small:
         vbdrop.convert_(model, vbdrop.Units(filter_fn=network.ends_block), example_inputs=example)
         target = vbdrop.Target(parameters=TIMES_FEWER, only=network.counted, steps=steps, example_inputs=example)
         trainer_class = VBDropTrainer
-        callbacks = [VBDropCallback(n_train=len(train), rate_lr=RATE_LR, target=target)]
+        callbacks, optimizers = [VBDropCallback(n_train=len(train), target=target)], (_optimizer(model), None)
     with tempfile.TemporaryDirectory() as folder:
         arguments = hf.TrainingArguments(
-            folder, max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=LR, weight_decay=0.01,
+            folder, max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=LR, weight_decay=DECAY,
             warmup_steps=steps // 10, seed=seed, report_to=[], save_strategy="no", logging_steps=40, use_cpu=True,
             disable_tqdm=True,
         )  # fmt: skip
-        trainer_class(model, arguments, train_dataset=train, callbacks=callbacks).train()
+        trainer_class(model, arguments, train_dataset=train, callbacks=callbacks, optimizers=optimizers).train()
     if small:
         model = vbdrop.compress(model, example, recalibrate=False).model
     return {
@@ -105,6 +106,16 @@ def run(network: Network, seed: int, steps: int, train: Mails, test: Mails, *, s
         "steps": steps,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """The trainer's optimizer, with log variances that move faster than the means of the gates."""
+    weights, rates = vbdrop.param_groups(model, lr=LR, weight_decay=DECAY)
+    fast = {id(module.log_sigma2) for module in model.modules() if isinstance(module, Gate)}
+    means = [parameter for parameter in rates["params"] if id(parameter) not in fast]
+    log_variances = [parameter for parameter in rates["params"] if id(parameter) in fast]
+    groups = [weights, {**rates, "params": means}, {**rates, "params": log_variances, "lr": RATE_LR}]
+    return torch.optim.AdamW(groups)
 
 
 def _counted(model: nn.Module, network: Network) -> int:

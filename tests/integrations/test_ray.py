@@ -60,3 +60,38 @@ def test_the_same_command_starts_ray_on_this_machine(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "with 1 process" in done.stderr
+
+
+MODULE = """
+import torch
+from torch import nn
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 2))
+
+def data():
+    torch.manual_seed(0)
+    x = torch.randn(100, 6)
+    return x, (x[:, 0] > 0).long()
+"""
+
+
+def test_several_targets_are_pursued_on_the_cluster_to_the_same_bits(tmp_path):
+    (tmp_path / "own_module.py").write_text(MODULE)
+    asked = ["own_module:make_model", "--data", "own_module:data", "--epochs", "4", "--lr", "0.01"]
+    targets = ["--target", "macs=3", "--target", "weights=2"]
+    for where in ("here", "ray"):
+        options = [*asked, *targets, "--on", where, "--out", where, "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "vbdrop", "shrink", *options],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    for name in ("macs-3", "weights-2"):
+        here, there = (tmp_path / where / name / "small.safetensors" for where in ("here", "ray"))
+        assert here.read_bytes() == there.read_bytes()

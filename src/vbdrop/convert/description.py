@@ -8,8 +8,11 @@ from torch import nn
 
 from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.conversion import convert_
+from vbdrop.convert.described_gates import describe_shared_gates, share_described_gates_
+from vbdrop.convert.fast_path import sync_fast_paths_
+from vbdrop.convert.snapshot import Snapshot
 from vbdrop.layers import Gate, NoisyLayer, Rates, Units, Weights
-from vbdrop.layers.modes import Mode
+from vbdrop.layers.modes import Mode, without_filters
 from vbdrop.priors import Prior, as_prior
 from vbdrop.priors.table import PRIORS
 
@@ -26,8 +29,8 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         model: A converted model.
 
     Returns:
-        For each mode with its settings: the layers that have it on what enters them, and those with gates on what
-        leaves them.
+        For each mode with its settings: the layers that have it on what enters them, those with gates on what leaves
+        them, and those with gates that they share with others.
 
     Raises:
         TypeError: If a prior is not one of vbdrop's own.
@@ -48,10 +51,13 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         for index, gate in enumerate((module._modules.get("gate"), module._modules.get("output_gate"))):
             if isinstance(gate, Gate):
                 found.setdefault(gate.mode, ([], []))[index].append(name)
-    return [
+    written: list[dict[str, Any]] = [
         {"mode": type(mode).__name__, "settings": _settings(mode), "layers": layers, "outputs": outputs}
         for mode, (layers, outputs) in found.items()
     ]
+    for units, shared in describe_shared_gates(unwrapped(model)).items():
+        written.append({"mode": "Units", "settings": _settings(units), "layers": [], "outputs": [], "shared": shared})
+    return written
 
 
 def convert_as_described_(model: nn.Module, description: Sequence[Mapping[str, Any]]) -> nn.Module:
@@ -76,15 +82,24 @@ def convert_as_described_(model: nn.Module, description: Sequence[Mapping[str, A
         2.0
     """
     modules = dict(model.named_modules())
-    modes = []
     for entry in description:
-        if set(entry) != {"mode", "settings", "layers", "outputs"} or entry["mode"] not in MODES:
+        if set(entry) - {"shared"} != {"mode", "settings", "layers", "outputs"} or entry["mode"] not in MODES:
             raise ValueError(f"`description` must be what describe_conversion gave; got the entry {entry!r}.")
-        for name in (*entry["layers"], *entry["outputs"]):
+        for name in (*entry["layers"], *entry["outputs"], *entry.get("shared", ())):
             if name not in modules:
                 raise ValueError(f"`model` must have the layers of the description; it has no {name!r}.")
-        modes.append(_mode(entry))
-    convert_(model, *modes)
+    before = Snapshot(model)
+    try:
+        if modes := [_mode(entry) for entry in description if "shared" not in entry]:
+            convert_(model, *modes)
+        for entry in description:
+            mode = without_filters(_mode(entry))
+            if "shared" in entry and isinstance(mode, Units):
+                share_described_gates_(model, mode, entry["shared"])
+    except BaseException:
+        before.restore_()
+        raise
+    sync_fast_paths_(model)
     return model
 
 

@@ -32,11 +32,13 @@ class VBDropCallback(pl.Callback):
         submodule: The name of the part of the module that is converted; the whole module by default.
         rate_lr: The learning rate of the rates; None for that of the weights.
         shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
-        example_inputs: Inputs that the (sub)module accepts, for ``shrink_every`` and ``compress_at_end``.
+        example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
+            With them, `vbdrop.Units` gets one gate per channel group.
         compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again
             from the training data; see `compressed`.
         log: Whether scalars are logged.
-        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``.
+        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
+            is the trainer's ``max_epochs``.
 
     Attributes:
         compressed: What `vbdrop.compress` gave, after a training with ``compress_at_end``.
@@ -64,7 +66,7 @@ class VBDropCallback(pl.Callback):
             raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
         if example_inputs is None and (shrink_every is not None or compress_at_end):
             raise ValueError("`example_inputs` must be inputs of the model, to shrink or to compress it; got None.")
-        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr)
+        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr, example_inputs)
         self._submodule, self._log = submodule, log
         self._shrink_every, self._example_inputs, self._compress_at_end = shrink_every, example_inputs, compress_at_end
         self._nll_sum, self._nll_count = 0.0, 0
@@ -84,7 +86,8 @@ class VBDropCallback(pl.Callback):
                 "`shrink_every` must be None with several processes: the wrapped model cannot change its shapes in "
                 f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in a loop of your own."
             )
-        self._session.prepare_(pl_module.get_submodule(self._submodule))
+        epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
+        self._session.prepare_(pl_module.get_submodule(self._submodule), epochs=epochs)
         own = pl_module.on_load_checkpoint
 
         def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning tells callbacks after it has loaded

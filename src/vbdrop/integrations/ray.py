@@ -17,7 +17,7 @@ from typing import Any
 
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.environment import installed_version
-from vbdrop.experiments.records import RESULT, Record, record_of
+from vbdrop.experiments.records import RESULT, record_of
 from vbdrop.experiments.runner import Events, Worker
 from vbdrop.experiments.worker import made
 from vbdrop.integrations.extras import imported
@@ -100,7 +100,6 @@ class _RayWorker:
         self._events = events
         self._thread: threading.Thread | None = None
         self._task: RemoteFolder | None = None
-        self._stopped = False
 
     def start(self, config: Config, task: dict[str, Any]) -> None:
         self.config = config
@@ -111,7 +110,6 @@ class _RayWorker:
         return "its task is gone"
 
     def stop(self) -> None:
-        self._stopped = True
         if self._task is not None:
             self._task.cancel()
         if self._thread is not None:
@@ -130,32 +128,15 @@ class _RayWorker:
         with record.lock() as held:
             if not held:
                 return {"kind": "busy"}
-            losses = 0
-            while not record.finished and not self._stopped:
-                before = contents(record.folder, checkpoint.FILE).get(checkpoint.FILE)
-                try:
-                    return self._attempt(config, record, task)
-                except LostError as error:
-                    after = contents(record.folder, checkpoint.FILE).get(checkpoint.FILE)
-                    losses = losses + 1 if after == before else 1
-                    if losses >= LOSSES:
-                        return {"kind": "failed", "error": f"lost {losses} times at the same place: {error}"}
-            return {"kind": "finished" if record.finished else "busy"}
-
-    def _attempt(self, config: Config, record: Record, task: dict[str, Any]) -> dict[str, Any]:
-        """Make the run, or go on with it, on some node."""
-        data_dir = task["data_dir"] and str(Path(task["data_dir"]).absolute())
-        work = partial(_make_run, {**task, "data_dir": data_dir, "config": config.as_dict()})
-        self._task = RemoteFolder(work, record.folder, checkpoint.FILE, RESULT)
-        answer: dict[str, Any] = {}
-        for event in self._task.events():
-            if event["kind"] == "line":
-                self._events.put((self, json.loads(event["line"])))
-            elif event["kind"] == "ended":
-                answer = event["answer"]
-        if record.finished:
-            checkpoint.remove(record.folder)
-        return answer
+            if record.finished:
+                return {"kind": "finished"}
+            data_dir = task["data_dir"] and str(Path(task["data_dir"]).absolute())
+            work = partial(_make_run, {**task, "data_dir": data_dir, "config": config.as_dict()})
+            self._task = RemoteFolder(work, record.folder, checkpoint.FILE, RESULT)
+            answer: dict[str, Any] = self._task.run(lambda line: self._events.put((self, json.loads(line))))
+            if record.finished:
+                checkpoint.remove(record.folder)
+            return answer
 
 
 def _make_run(task: dict[str, Any], folder: Path, say: Callable[[str], Any]) -> dict[str, Any]:
@@ -174,19 +155,50 @@ class RemoteFolder:
     """
 
     def __init__(self, work: Work, folder: Path, checkpoint_file: str, result_file: str) -> None:
-        self._folder, self._checkpoint, self._result = folder, checkpoint_file, result_file
-        versions = {name: installed_version(name) for name in SAME_VERSIONS}
-        files = contents(folder, checkpoint_file)
-        options = {"num_cpus": THREADS, "max_retries": 0, "num_returns": "streaming", "scheduling_strategy": "SPREAD"}
-        self._events = ray.remote(**options)(_work).remote(versions, work, folder.name, files, checkpoint_file)
+        self._work, self._folder = work, folder
+        self._checkpoint, self._result = checkpoint_file, result_file
+        self._events: Any = None
+        self._cancelled = False
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What happens, with the files already written.
+    def run(self, say: Callable[[str], Any]) -> Any:  # noqa: ANN401 -- whatever the work returns
+        """Do the work on some node, and on another one where it was lost, from its last checkpoint.
+
+        Args:
+            say: Gets the lines that the work says.
+
+        Returns:
+            What the work returned, with all its files in the folder.
 
         Raises:
-            LostError: The process or its node is gone; the folder has the last checkpoint.
+            LostError: It was lost too often, or cancelled; the folder has the last checkpoint.
             RuntimeError: The work failed, or the node cannot do it.
         """
+        losses = 0
+        while True:
+            before = self._kept()
+            try:
+                return self._attempt(say)
+            except LostError as error:
+                losses = losses + 1 if self._kept() == before else 1
+                if self._cancelled or losses >= LOSSES:
+                    raise LostError(f"lost {losses} times at the same place: {error}") from error
+
+    def cancel(self) -> None:
+        """Stop the work."""
+        self._cancelled = True
+        with suppress(Exception):  # Ray itself may be gone
+            ray.cancel(self._events, force=True)
+
+    def _kept(self) -> bytes | None:
+        return contents(self._folder, self._checkpoint).get(self._checkpoint)
+
+    def _attempt(self, say: Callable[[str], Any]) -> Any:  # noqa: ANN401
+        versions = {name: installed_version(name) for name in SAME_VERSIONS}
+        files = contents(self._folder, self._checkpoint)
+        options = {"num_cpus": THREADS, "max_retries": 0, "num_returns": "streaming", "scheduling_strategy": "SPREAD"}
+        task = ray.remote(**options)(_work)
+        self._events = task.remote(versions, self._work, self._folder.name, files, self._checkpoint)
+        event: dict[str, Any] = {}
         try:
             for reference in self._events:
                 event = ray.get(reference)
@@ -194,16 +206,15 @@ class RemoteFolder:
                 if event["kind"] == "files":
                     files.pop(self._result, None)  # it has not ended yet
                 put(self._folder, files, last=self._result if self._result in files else self._checkpoint)
-                yield event
+                if event["kind"] == "line":
+                    say(event["line"])
         except ray.exceptions.RayTaskError as error:
             raise RuntimeError(str(error.cause or error)) from error
         except ray.exceptions.RayError as error:
             raise LostError(str(error).partition("\n")[0]) from error
-
-    def cancel(self) -> None:
-        """Stop the work."""
-        with suppress(Exception):  # Ray itself may be gone
-            ray.cancel(self._events, force=True)
+        if event.get("kind") != "ended":
+            raise LostError("its task ended without an answer")
+        return event["answer"]
 
 
 def _work(

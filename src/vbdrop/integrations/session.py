@@ -1,6 +1,7 @@
 """What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.objective.attachment import Handle
 from vbdrop.objective.divergence import noisy_tensors
+from vbdrop.targets import Target
 
 
 class Session:
@@ -23,6 +25,8 @@ class Session:
         modes: How the model is converted; none for one that already is.
         objective: The arguments of `vbdrop.ELBO` besides the model.
         rate_lr: The learning rate of the rates; None for that of the weights.
+        example_inputs: Inputs of the model: with them, `vbdrop.Units` gets one gate per channel group or head, and a
+            target its sizes.
 
     Attributes:
         elbo: The objective, from `prepare_` on.
@@ -40,9 +44,17 @@ class Session:
         >>> session.detach()
     """
 
-    def __init__(self, modes: Sequence[Mode], objective: Mapping[str, Any], rate_lr: float | None = None) -> None:
+    def __init__(
+        self,
+        modes: Sequence[Mode],
+        objective: Mapping[str, Any],
+        rate_lr: float | None = None,
+        example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+    ) -> None:
         self.modes, self.objective, self.rate_lr = tuple(modes), dict(objective), rate_lr
+        self.example_inputs = example_inputs
         self.plans: list[Plan] = []
+        self._conversion: list[dict[str, Any]] = []
         self._elbo: ELBO | None = None
         self._handles: list[Handle] = []
 
@@ -58,8 +70,13 @@ class Session:
         """Whether there is an `elbo`."""
         return self._elbo is not None
 
-    def prepare_(self, model: nn.Module) -> ELBO:
+    def prepare_(self, model: nn.Module, *, steps: int | None = None, epochs: float | None = None) -> ELBO:
         """Convert a model, unless it already is, and make its objective.
+
+        Args:
+            model: The model.
+            steps: The optimizer steps of the training, for a target that has no length of its own.
+            epochs: The same in epochs.
 
         Raises:
             ValueError: If the model is not converted and there are no modes.
@@ -72,9 +89,21 @@ class Session:
                     "the model has no converted layer: pass modes such as vbdrop.Weights() here, or call "
                     "vbdrop.convert_(model, ...) before."
                 )
-            convert_(model, *self.modes)
-        self._elbo = ELBO(model, **self.objective)
+            convert_(model, *self.modes, example_inputs=self.example_inputs)
+        self._conversion = describe_conversion(model)
+        self._elbo = ELBO(model, **self._complete_objective(steps, epochs))
         return self._elbo
+
+    def _complete_objective(self, steps: int | None, epochs: float | None) -> dict[str, Any]:
+        """The arguments of the ELBO; what a target does not say itself comes from the trainer."""
+        target = self.objective.get("target")
+        if not isinstance(target, Target):
+            return self.objective
+        if target.steps is None and target.epochs is None:
+            target = replace(target, steps=steps, epochs=epochs)
+        if target.example_inputs is None:
+            target = replace(target, example_inputs=self.example_inputs)
+        return {**self.objective, "target": target}
 
     def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = ()) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
@@ -123,7 +152,7 @@ class Session:
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state."""
         return {
-            "conversion": describe_conversion(self.elbo.model),
+            "conversion": self._conversion,
             "plans": [plan.to_json() for plan in self.plans],
             "elbo": self.elbo.state_dict(),
         }

@@ -16,7 +16,7 @@ from vbdrop.targets.controller import Controller
 from vbdrop.targets.cost_model import CostModel
 from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
 from vbdrop.targets.path import Path, Stage
-from vbdrop.targets.prunable import log_evidence, plain_without, prunables
+from vbdrop.targets.prunable import check_whole, log_evidence, plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
 from vbdrop.targets.target import Target
 
@@ -88,6 +88,7 @@ class Pursuit:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
         self.target, self._elbo = target, elbo
         model = elbo.model
+        check_whole(model)
         args, kwargs = as_arguments(target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=target.only)
         self.costs = CostModel(model, self.counter, target.counted)
@@ -141,6 +142,8 @@ class Pursuit:
 
     def before_step(self, elbo: ELBO, optimizer: Optimizer | None = None) -> None:
         """Press, cut or refine, right before a step of the optimizer."""
+        if self.step == 0:  # it may have been sharded in the meantime
+            check_whole(self.model)
         self._see_epoch(elbo.epoch)
         stage = self.stage
         steps = self.target.steps
