@@ -37,7 +37,7 @@ def test_a_cluster_whose_workers_are_killed_makes_the_table_of_this_machine(tmp_
                 time.sleep(0.2)  # into the run
                 os.kill(busy[0], signal.SIGKILL)
                 killed.add(busy[0])
-            time.sleep(0.1)
+            time.sleep(0.3)
         there, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert len(killed) == KILLS, "the runs were over before their workers were killed"
