@@ -2,10 +2,10 @@
 
     python -m tools.check_records [--count 3] [--minutes M] [--data-dir DIR] [--records DIR]
 
-Each is made twice with ``vbdrop rerun``: with the code of its own commit, in a temporary work tree, where every bit must
-be the same on the same kind of processor; and with the code at hand, where its figures must lie within the spread of
-the recorded seeds. The same commit picks the same records, so a check can be repeated, and a new commit picks others.
-Only records whose arithmetic does not change with the kernels are picked: those that the tables count.
+Each is made twice with ``vbdrop rerun``: with the code of its own commit, in a temporary work tree, where every bit
+must be the same on the same kind of processor; and with the code at hand, where its figures must lie within the spread
+of the recorded seeds. The same commit picks the same records, so a check can be repeated, and a new commit picks
+others. Only records whose arithmetic does not change with the kernels are picked: those that the tables count.
 """
 
 import argparse
