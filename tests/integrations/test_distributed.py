@@ -112,6 +112,8 @@ from vbdrop.integrations.distributed import digest, shrink_ranks_
 
 STEPS, file = 100, Path(folder) / "checkpoint.pt"
 model = converted().train()  # with noise, of which each rank draws its own
+with torch.no_grad():
+    model[2].gate.log_sigma2[:4] = 5.0  # dead, so that the first checkpoint is that of a smaller model
 optimizer, plans, start = optimizer_of(model), [], 0
 torch.manual_seed(100 + rank)
 if resume:
