@@ -15,7 +15,7 @@ import vbdrop
 
 torch.set_num_threads(1)
 rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-patience = datetime.timedelta(seconds=60)
+patience = datetime.timedelta(seconds=240)
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[4]}", rank=rank, world_size=world, timeout=patience)
 """
 
@@ -46,7 +46,7 @@ def ended_ranks(program: str, world: int, folder: Path, *, head: str = HEAD, tai
         )
         for rank in range(world)
     ]
-    said = [rank.communicate(timeout=300) for rank in ranks]
+    said = [rank.communicate(timeout=600) for rank in ranks]
     return [Ended(rank.returncode, out.strip(), error) for rank, (out, error) in zip(ranks, said, strict=True)]
 
 

@@ -1,5 +1,4 @@
 import signal
-import time
 
 import pytest
 import torch
@@ -130,7 +129,12 @@ x, y = (part.chunk(world, 1)[rank] for part in data(STEPS, 12))
 for index in range(start, STEPS):
     if rank == 1 and index == dies_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    step(wrapped, optimizer, x[index], y[index])
+    started = time.monotonic()
+    try:
+        step(wrapped, optimizer, x[index], y[index])
+    except RuntimeError:
+        print(time.monotonic() - started)
+        raise
     if index % 20 == 19:
         wrapped = shrink_ranks_(wrapped, torch.zeros(2, 6, dtype=torch.float64), optimizer, plans)
         noise = [None] * world
@@ -148,12 +152,11 @@ def test_ranks_stop_where_one_is_killed_and_go_on_from_the_checkpoint_as_if_noth
 
     whole = run_ranks(program(), 3, tmp_path)
     assert len(set(whole)) == 1
-    started = time.monotonic()
     first, killed, last = ended_ranks(program(dies_at=70), 3, tmp_path)
-    assert time.monotonic() - started < 60, "the ranks waited for their timeout"
     assert killed.code == -signal.SIGKILL
     for rank in (first, last):
         assert rank.code == 1
+        assert float(rank.out) < 120, "the ranks waited for their timeout, 240 seconds"
         assert "RuntimeError" in rank.error
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state["step"] == 60

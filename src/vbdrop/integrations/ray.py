@@ -51,7 +51,9 @@ class LostError(Exception):
 
 @contextmanager
 def ray_cluster(workers: int) -> Iterator["RayCluster"]:
-    """Connect to the cluster that ``ray start`` or ``RAY_ADDRESS`` offers, or start Ray here, until the block ends.
+    """Connect to the cluster that ``RAY_ADDRESS`` names or ``ray start`` has started here, until the block ends.
+
+    If there is none, or ``RAY_ADDRESS`` is ``local``, Ray is started here.
 
     Args:
         workers: If Ray is started here: the number of CPUs that it may use.
@@ -71,12 +73,16 @@ def ray_cluster(workers: int) -> Iterator["RayCluster"]:
 def _connect(workers: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), **quiet)
-    except ConnectionError as error:
-        if NO_CLUSTER not in str(error):  # there is one, but it cannot be reached
-            raise
-        ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+    address = os.environ.get("RAY_ADDRESS", "auto")
+    if address != "local":
+        try:
+            ray.init(address=address, **quiet)
+        except ConnectionError as error:
+            if NO_CLUSTER not in str(error):  # there is one, but it cannot be reached
+                raise
+        else:
+            return
+    ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
 
 
 class RayCluster:
