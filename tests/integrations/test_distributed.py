@@ -107,6 +107,7 @@ def test_ranks_that_shrink_stay_equal_and_end_as_one_process(tmp_path, world, st
 GOING_ON = """
 import os, signal, time
 from pathlib import Path
+from vbdrop.compression import Plan
 from vbdrop.integrations.distributed import digest, shrink_ranks_
 
 STEPS, file = 100, Path(folder) / "checkpoint.pt"
@@ -118,7 +119,7 @@ torch.manual_seed(100 + rank)
 if resume:
     state = torch.load(file, weights_only=True)
     for plan in state["plans"]:
-        plans.append(vbdrop.Plan.from_json(plan))
+        plans.append(Plan.from_json(plan))
         vbdrop.apply_plan_(plans[-1], model, optimizer)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
