@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
@@ -27,7 +27,7 @@ def check_names(plan: Plan, model: nn.Module) -> None:
         module = model.get_submodule(path)
         shape = shape_of(module)
         allowed = {shape.inputs, shape.outputs} if shape else set()
-        if isinstance(module, _ConvNd):
+        if isinstance(module, ConvNd):
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
@@ -65,7 +65,7 @@ def _check_recurrent(path: str, module: nn.RNNBase) -> None:
     gates = {"LSTM": 4, "GRU": 3}.get(module.mode, 1)
     sizes = module.input_size, module.hidden_size, module.proj_size or module.hidden_size
     expected = recurrent_shapes(gates, *sizes, module.num_layers, module.bias, module.bidirectional)
-    for name, shape in zip(module._flat_weights_names, expected, strict=True):
+    for name, shape in zip(flat_weight_names(module), expected, strict=True):
         if list(getattr(module, name).shape) != shape:
             raise ValueError(
                 f"{name!r} of the module {path!r} must be {shape}; got {list(getattr(module, name).shape)}."
@@ -79,10 +79,12 @@ def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
         return
     if isinstance(module, nn.Linear):
         yield from (("out_features", module.weight.shape[0]), ("in_features", module.weight.shape[1]))
-    elif isinstance(module, _ConvNd):
+    elif isinstance(module, ConvNd):
         first, second = ("in", "out") if module.transposed else ("out", "in")
         yield f"{first}_channels", module.weight.shape[0]
         yield f"{second}_channels", module.weight.shape[1] * module.groups
+    elif shape.inputs is not None and shape.inputs_first:
+        yield from ((shape.inputs, module.weight.shape[0]), (shape.outputs, module.weight.shape[1]))  # type: ignore
     for name in ("bias", "running_mean", "running_var"):
         tensor = getattr(module, name, None)
         if tensor is not None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd
 from vbdrop.convert import convert_, deterministic_, freeze_dead_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.layers.variational import NO_VARIANCE
@@ -146,7 +146,7 @@ def _without_dead_variances(model: nn.Module) -> dict[str, Tensor]:
     """Name -> value: the means and variances of all convolutions, without those of dead weights."""
     masked = {}
     for path, module in model.named_modules():
-        if isinstance(module, Variational) and isinstance(module, _ConvNd):
+        if isinstance(module, Variational) and isinstance(module, ConvNd):
             (entry,) = module.variational()
             dead = entry.dead()
             masked[f"{path}.weight".lstrip(".")] = entry.mean.masked_fill(dead, 0.0)
