@@ -6,12 +6,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from vbdrop.compression import compress
-from vbdrop.compression.unread_outputs import Product, unread_outputs
+from vbdrop.compression.unread_outputs import TriedWeight, unread_outputs
 
 
 def found(model: nn.Module, *args: torch.Tensor, **transposed: bool) -> dict[str, list[int]]:
     weights = [name.removesuffix(".weight") for name, p in model.named_parameters() if p.dim() > 1]
-    products = [Product(f"{name}.weight", f"{name}.bias", transposed.get(name, False)) for name in weights]
+    products = [TriedWeight(f"{name}.weight", f"{name}.bias", transposed.get(name, False)) for name in weights]
     masks = unread_outputs(model, args, {}, products)
     return {name.removesuffix(".weight"): mask.nonzero().flatten().tolist() for name, mask in masks.items()}
 

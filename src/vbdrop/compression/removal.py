@@ -20,7 +20,7 @@ from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.rewriting.memory_format import is_channels_last
 from vbdrop.compression.rewriting.program import ProgramError
-from vbdrop.compression.unread_outputs import Product, unread_outputs
+from vbdrop.compression.unread_outputs import TriedWeight, unread_outputs
 
 LARGEST_BATCH = 1024
 """A larger batch than this is not tried."""
@@ -157,7 +157,7 @@ def _unread(small: nn.Module, draft: Draft, wanted: list[Check]) -> dict[str, Te
     """Weight -> which of the small model's outputs of it have no effect on anything."""
     check = min(wanted, key=lambda check: abs(check.batch - FEW_EXAMPLES))
     sites = [uses.first for uses in draft.liveness.uses.values()]
-    products = [Product(site.weight, site.bias or beside(site.weight, "bias"), site.transposed) for site in sites]
+    products = [TriedWeight(site.weight, site.bias or beside(site.weight, "bias"), site.transposed) for site in sites]
     return unread_outputs(small, check.args, check.kwargs, products)
 
 

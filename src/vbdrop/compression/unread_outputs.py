@@ -26,7 +26,7 @@ FEW = 32
 """Where noise on all outputs in question changes something, at most this many of them are tried one by one."""
 
 
-class Product(NamedTuple):
+class TriedWeight(NamedTuple):
     """A weight that maps inputs to outputs.
 
     Attributes:
@@ -41,7 +41,7 @@ class Product(NamedTuple):
 
 
 def unread_outputs(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], products: list[Product]
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], products: list[TriedWeight]
 ) -> dict[str, Tensor]:
     """For each weight, which of its outputs can be anything without a change in the model's outputs.
 
@@ -55,7 +55,7 @@ def unread_outputs(
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
         >>> with torch.no_grad():
         ...     _ = model[2].weight[:, 1].zero_()
-        >>> unread_outputs(model, (torch.randn(4, 2),), {}, [Product("0.weight", "0.bias")])
+        >>> unread_outputs(model, (torch.randn(4, 2),), {}, [TriedWeight("0.weight", "0.bias")])
         {'0.weight': tensor([False,  True, False])}
     """
     with torch.random.fork_rng(devices=[]), without_cache(copy.deepcopy(model)) as trial:
@@ -100,7 +100,7 @@ class _Run:
                 raise _NoAnswerError from error
         return dict(zip(of, found, strict=False))
 
-    def any_by_output(self, product: Product, tensor: Tensor) -> Tensor:
+    def any_by_output(self, product: TriedWeight, tensor: Tensor) -> Tensor:
         """For each output, whether anything that belongs to it is not zero, in what has the shape of a part."""
         if not product.transposed or tensor.dim() == 1:
             return tensor.reshape(len(tensor), -1).ne(0).any(1).cpu()
@@ -108,7 +108,7 @@ class _Run:
         grouped = tensor.reshape(groups, len(tensor) // groups, tensor.shape[1], -1)
         return grouped.ne(0).any(-1).any(1).flatten().cpu()
 
-    def only(self, product: Product, which: Tensor, tensor: Tensor) -> Tensor:
+    def only(self, product: TriedWeight, which: Tensor, tensor: Tensor) -> Tensor:
         """What has the shape of a part, with zeros for all but some outputs."""
         which = which.to(tensor.device)
         if product.transposed and tensor.dim() > 1:
@@ -116,10 +116,10 @@ class _Run:
             which = which.expand(-1, len(tensor) // len(which), -1).flatten(0, 1)
         return tensor * which.view(*which.shape, *[1] * (tensor.dim() - which.dim()))
 
-    def _groups(self, product: Product) -> int:
+    def _groups(self, product: TriedWeight) -> int:
         return int(getattr(self.model.get_submodule(owner(product.weight)), "groups", 1))
 
-    def parts(self, product: Product) -> list[Tensor]:
+    def parts(self, product: TriedWeight) -> list[Tensor]:
         """The weight and, if there is one, the bias."""
         return [self.parameters[name] for name in (product.weight, product.bias) if name in self.parameters]
 
@@ -139,7 +139,7 @@ def _noise_on_layers(model: nn.Module, size: float) -> Iterator[None]:
         yield
 
 
-def _without_gradient(run: _Run, products: list[Product]) -> list[tuple[Product, Tensor]]:
+def _without_gradient(run: _Run, products: list[TriedWeight]) -> list[tuple[TriedWeight, Tensor]]:
     """The outputs whose weights and biases have no gradient."""
     wanted = {id(part): part.requires_grad_() for product in products for part in run.parts(product)}
     masks: dict[str, Tensor] = {}
@@ -157,7 +157,7 @@ def _without_gradient(run: _Run, products: list[Product]) -> list[tuple[Product,
 
 
 @torch.no_grad()
-def _confirmed(run: _Run, product: Product, mask: Tensor) -> Tensor:
+def _confirmed(run: _Run, product: TriedWeight, mask: Tensor) -> Tensor:
     """Those of a weight's outputs that really can be anything."""
     expected, parts = run(), run.parts(product)
     before = [part.clone() for part in parts]
