@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
 
