@@ -10,6 +10,9 @@ from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 from torch.nn.modules.module import _has_any_global_hook
 
+rnn_functions: Any = torch._VF
+"""The module in which torch's packing of sequences looks its functions up."""
+
 __all__ = [
     "ConvNd",
     "ConvTransposeNd",
@@ -18,6 +21,7 @@ __all__ = [
     "has_global_hooks",
     "is_sharded",
     "local_shard",
+    "rnn_functions",
     "transforms_are_on",
     "unwrapped",
 ]

@@ -7,7 +7,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
+from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
 
 def check_names(plan: Plan, model: nn.Module) -> None:
@@ -62,14 +62,18 @@ def check_numbers(model: nn.Module) -> None:
 
 
 def _check_recurrent(path: str, module: nn.RNNBase) -> None:
-    gates = {"LSTM": 4, "GRU": 3}.get(module.mode, 1)
-    sizes = module.input_size, module.hidden_size, module.proj_size or module.hidden_size
-    expected = recurrent_shapes(gates, *sizes, module.num_layers, module.bias, module.bidirectional)
-    for name, shape in zip(module._flat_weights_names, expected, strict=True):
-        if list(getattr(module, name).shape) != shape:
-            raise ValueError(
-                f"{name!r} of the module {path!r} must be {shape}; got {list(getattr(module, name).shape)}."
-            )
+    """The tensors fit each other and the numbers; layers of unequal sizes have a forward that goes by the tensors."""
+    try:
+        sizes = check_shapes(module)
+    except ValueError as error:
+        raise ValueError(f"the tensors of the module {path!r} do not fit each other: {error}") from error
+    equal = {(module.hidden_size, module.proj_size or module.hidden_size)} == set(sizes)
+    inputs = getattr(module, module._flat_weights_names[0]).shape[1]
+    if module.input_size != inputs or (not equal and type(module) not in EQUAL):
+        raise ValueError(
+            f"the module {path!r} has input_size={module.input_size}, hidden_size={module.hidden_size}; its tensors "
+            f"have {inputs} inputs and {[hidden for hidden, _ in sizes]} units."
+        )
 
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
