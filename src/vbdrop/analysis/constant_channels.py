@@ -5,13 +5,13 @@ from itertools import groupby
 from typing import Any
 
 from torch import fx, nn
-from torch._ops import OpOverload
 
+from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
 from vbdrop.analysis.layer_shapes import owner, shape_of
-from vbdrop.analysis.rules import RULES
+from vbdrop.analysis.rules import rule_of
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
 """Operations that read no value of their input, only its batch size or nothing at all."""
@@ -71,7 +71,7 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
     name = node.target.overloadpacket.__name__
     if not is_tensor(node) and name.startswith(WITHOUT_CHANNELS):
         return None
-    rule = RULES.get(name) if node.target.namespace == "aten" else None
+    rule = rule_of(node.target)
     if rule is None:
         facts.keep(node, f"the operation {node.target} is not known")
         return None
@@ -96,8 +96,8 @@ def _set_aside(facts: ChannelFacts) -> None:
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:
         modules = [facts.model.get_submodule(owner(alias)) for alias in facts.aliases(weight)]
-        known = [module for module in modules if (shape := shape_of(module)) is not None and shape.inputs is not None]
-        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in known}
+        shapes = [(module, shape) for module in modules if (shape := shape_of(module)) and shape.inputs is not None]
+        ways = {(shape.inputs_first, getattr(module, "groups", 1)) for module, shape in shapes}
         if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
             continue
         for place in places:

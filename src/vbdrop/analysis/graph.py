@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 
@@ -119,8 +119,7 @@ def concrete(argument: Any) -> Any:  # noqa: ANN401 -- an argument of an operati
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """The arguments of an operation by the names of its schema, defaults included."""
-    schema = node.target._schema  # type: ignore[union-attr]  # an operation of the graph is an OpOverload
-    bound = {argument.name: argument.default_value for argument in schema.arguments}
+    bound = {argument.name: argument.default_value for argument in schema_of(node.target).arguments}
     bound.update(zip(bound, node.args, strict=False))
     bound.update(node.kwargs)
     return bound

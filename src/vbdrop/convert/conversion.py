@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd
 from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
@@ -14,7 +14,7 @@ from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights
+from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.unequal_recurrent import refit_
 
@@ -59,6 +59,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
+    add_imported_layers_()
     unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)
@@ -157,7 +158,7 @@ def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
 
 
 def _sees_image(module: nn.Module, is_first: bool) -> bool:
-    return isinstance(module, _ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
+    return isinstance(module, ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
 
 
 def _sees_data(module: nn.Module, is_first: bool) -> bool:

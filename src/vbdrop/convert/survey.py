@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
+from vbdrop._torch_compat import LazyModuleMixin
 from vbdrop.layers import LAYERS, NoisyLayer, Rates, Units, Variational, Weights
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.modes import Mode

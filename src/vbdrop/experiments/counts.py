@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvTransposeNd
 
+from vbdrop._torch_compat import ConvTransposeNd
 from vbdrop.train import weight_layers
 
 
@@ -115,7 +115,7 @@ def units(layers: Sequence[LayerCount]) -> list[int] | None:
 
 def _linked(layer: nn.Module) -> Tensor | None:
     """Which output reads which input: outputs x inputs, bool; None for a layer that does not read all of them."""
-    if isinstance(layer, _ConvTransposeNd) or getattr(layer, "groups", 1) != 1:
+    if isinstance(layer, ConvTransposeNd) or getattr(layer, "groups", 1) != 1:
         return None
     weight = layer.weight
     if not isinstance(weight, Tensor):

@@ -2,6 +2,8 @@
 
 from torch import nn
 
+from vbdrop._torch_compat import flat_weight_names
+
 
 def companion(weight: str, kind: str) -> str:
     """The name of what belongs to a weight: ``kind`` in the place of the word ``weight`` that its own name starts with.
@@ -27,4 +29,4 @@ def weight_names(module: nn.Module) -> tuple[str, ...]:
     """
     if not isinstance(module, nn.RNNBase):
         return ("weight",)
-    return tuple(name for name in module._flat_weights_names if name.startswith("weight"))
+    return tuple(name for name in flat_weight_names(module) if name.startswith("weight"))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from vbdrop._torch_compat import flat_weight_names
 from vbdrop.functional import alive, masked
 from vbdrop.functional.local_reparameterization import posterior_reference
 from vbdrop.layers.companions import companion, weight_names
@@ -119,7 +120,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
         """The output, and the states at the end; with noise in training, drawn once."""
-        names = self._flat_weights_names
+        names = flat_weight_names(self)
         drawn = {name: self._drawn(name) for name in self.matrices}
         return recurrent(self, [drawn[name] if name in drawn else getattr(self, name) for name in names], input, hx)
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from vbdrop._torch_compat import flat_weight_names
+
 States: TypeAlias = tuple[Tensor, ...]
 """The states of one layer and direction: hidden, and for an LSTM the cell's."""
 
@@ -29,7 +31,7 @@ def cell_names(module: nn.RNNBase) -> list[list[str]]:
         >>> cell_names(nn.GRU(3, 2, bias=False, bidirectional=True))
         [['weight_ih_l0', 'weight_hh_l0'], ['weight_ih_l0_reverse', 'weight_hh_l0_reverse']]
     """
-    names, count = module._flat_weights_names, module.num_layers * (1 + module.bidirectional)
+    names, count = flat_weight_names(module), module.num_layers * (1 + module.bidirectional)
     each = len(names) // count
     return [names[i * each : (i + 1) * each] for i in range(count)]
 
@@ -60,7 +62,7 @@ def recurrent(module: nn.RNNBase, weights: Sequence[Tensor], input: Any, hx: Any
 
     Example:
         >>> layer, x = nn.LSTM(3, 2), torch.ones(4, 1, 3)
-        >>> bool((recurrent(layer, layer._flat_weights, x)[0] == layer(x)[0]).all())
+        >>> bool((recurrent(layer, list(layer.parameters()), x)[0] == layer(x)[0]).all())
         True
     """
     packed = input if isinstance(input, PackedSequence) else None

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from vbdrop._torch_compat import flat_weight_names
 from vbdrop.layers.recurrent_forward import GATES, cell_names, recurrent, sizes_of
 
 
@@ -17,7 +18,7 @@ class _Unequal(nn.RNNBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
         """The output, and the states at the end."""
-        return recurrent(self, [getattr(self, name) for name in self._flat_weights_names], input, hx)
+        return recurrent(self, [getattr(self, name) for name in flat_weight_names(self)], input, hx)
 
     def flatten_parameters(self) -> None:
         """Nothing: cuDNN has no layers of unequal sizes."""
@@ -76,7 +77,7 @@ def refit_(module: nn.RNNBase) -> None:
         1
     """
     sizes = check_shapes(module)
-    module.input_size = getattr(module, module._flat_weights_names[0]).shape[1]
+    module.input_size = getattr(module, flat_weight_names(module)[0]).shape[1]
     module.hidden_size = max(hidden for hidden, _ in sizes)
     if module.proj_size:
         module.proj_size = max(leaving for _, leaving in sizes)
@@ -99,7 +100,7 @@ def check_shapes(module: nn.RNNBase) -> list[tuple[int, int]]:
         [(2, 2)]
     """
     sizes, directions = sizes_of(module), 1 + module.bidirectional
-    inputs = getattr(module, module._flat_weights_names[0]).shape[1]
+    inputs = getattr(module, flat_weight_names(module)[0]).shape[1]
     for cell, ((hidden, leaving), names) in enumerate(zip(sizes, cell_names(module), strict=True)):
         layer = cell // directions
         below = sizes[(layer - 1) * directions : layer * directions]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.layers import NoisyLayer, Variational
 from vbdrop.layers.companions import weight_names
 from vbdrop.objective.checks import some

@@ -26,7 +26,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TableBlock:
     """A table.
 
     Attributes:
@@ -87,7 +87,7 @@ class Slider:
     wide: bool = False
 
 
-Block: TypeAlias = Figure | Grid | Note | Slider
+Block: TypeAlias = Figure | TableBlock | Note | Slider
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, concrete, is_tensor, size_of

@@ -15,7 +15,7 @@ MATRIX_PRODUCTS = ("matmul", "mm", "bmm", "addmm")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 
 
-class Call(NamedTuple):
+class ProductCall(NamedTuple):
     """A product, read from the graph.
 
     Attributes:
@@ -47,7 +47,7 @@ def linear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A linear layer reads and writes the last axis."""
     call = arguments_of(node)
     axis = len(size_of(call["input"])) - 1
-    return _product(facts, Call(node, call["input"], call["weight"], call["bias"], axis, axis))
+    return _product(facts, ProductCall(node, call["input"], call["weight"], call["bias"], axis, axis))
 
 
 def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -60,7 +60,7 @@ def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     if not is_plain or facts.name(weight) is None or len(size_of(weight)) != MATRIX:
         return batched_product(facts, node)
     axes = len(size_of(source)) - 1, len(size_of(node)) - 1
-    return _product(facts, Call(node, source, weight, bias, *axes, transposed=True, takes_bias=bias is not None))
+    return _product(facts, ProductCall(node, source, weight, bias, *axes, transposed=True, takes_bias=bias is not None))
 
 
 def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -78,7 +78,9 @@ def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         if len(letters[weight]) == MATRIX and len(summed) == len(kept) == 1 and summed in letters[source]:
             axes = letters[source].index(summed), result.index(kept)
             transposed = letters[weight].startswith(summed)
-            return _product(facts, Call(node, source, weight, None, *axes, transposed=transposed, takes_bias=False))
+            return _product(
+                facts, ProductCall(node, source, weight, None, *axes, transposed=transposed, takes_bias=False)
+            )
     facts.keep(node, f"{node.target} reads every channel", report=False)
     return None
 
@@ -97,7 +99,7 @@ def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         set(kernel) == {1} if padding == "same" else not any(padding if isinstance(padding, list) else [padding])
     )
     axis = len(size_of(call["input"])) - len(kernel) - 1
-    site = Call(node, call["input"], call["weight"], call["bias"], axis, axis)
+    site = ProductCall(node, call["input"], call["weight"], call["bias"], axis, axis)
     return _product(
         facts, site._replace(groups=call["groups"], transposed=transposed, folds=unpadded and not transposed)
     )
@@ -120,7 +122,7 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     return channels.with_values((weight == weight[:1]).all(0), weight[0])
 
 
-def _product(facts: ChannelFacts, call: Call) -> Channels | None:
+def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     weight, weight_name = facts.tensor(call.weight), facts.name(call.weight)
     reason = facts.why_fixed(call.weight, call.bias)
     if reason or weight is None or weight_name is None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from vbdrop._torch_compat import flat_weight_names, has_forward_hooks
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts, Follower, ProductSite, RecurrentSite
 from vbdrop.analysis.channels import Channels, Stack
 from vbdrop.analysis.graph import arguments_of, size_of
@@ -100,11 +101,11 @@ def _cells(call: dict[str, Any], names: list[str]) -> Iterator[list[str]]:
 
 
 def _whole(facts: ChannelFacts, names: list[str]) -> bool:
-    """Whether the tensors are all that the module has, so that its call is this operation."""
-    module = _module(facts, names[0])
-    hooks = module._forward_hooks or module._forward_pre_hooks
-    own = [f"{owner(names[0])}.{name}".lstrip(".") for name in module._flat_weights_names]  # type: ignore[union-attr]
-    return names == own and not hooks and type(module) in UNEQUAL
+    """Whether the tensors are all that a module inside the model has, so that its call is this operation."""
+    module, path = _module(facts, names[0]), owner(names[0])
+    if not path or not isinstance(module, nn.RNNBase) or type(module) not in UNEQUAL or has_forward_hooks(module):
+        return False
+    return names == [f"{path}.{name}" for name in flat_weight_names(module)]
 
 
 def _cell(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
@@ -27,7 +27,7 @@ def check_names(plan: Plan, model: nn.Module) -> None:
         module = model.get_submodule(path)
         shape = shape_of(module)
         allowed = {shape.inputs, shape.outputs} if shape else set()
-        if isinstance(module, _ConvNd):
+        if isinstance(module, ConvNd):
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
@@ -68,7 +68,7 @@ def _check_recurrent(path: str, module: nn.RNNBase) -> None:
     except ValueError as error:
         raise ValueError(f"the tensors of the module {path!r} do not fit each other: {error}") from error
     equal = {(module.hidden_size, module.proj_size or module.hidden_size)} == set(sizes)
-    inputs = getattr(module, module._flat_weights_names[0]).shape[1]
+    inputs = getattr(module, flat_weight_names(module)[0]).shape[1]
     if module.input_size != inputs or (not equal and type(module) not in EQUAL):
         raise ValueError(
             f"the module {path!r} has input_size={module.input_size}, hidden_size={module.hidden_size}; its tensors "
@@ -83,10 +83,12 @@ def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
         return
     if isinstance(module, nn.Linear):
         yield from (("out_features", module.weight.shape[0]), ("in_features", module.weight.shape[1]))
-    elif isinstance(module, _ConvNd):
+    elif isinstance(module, ConvNd):
         first, second = ("in", "out") if module.transposed else ("out", "in")
         yield f"{first}_channels", module.weight.shape[0]
         yield f"{second}_channels", module.weight.shape[1] * module.groups
+    elif shape.inputs is not None and shape.inputs_first:
+        yield from ((shape.inputs, module.weight.shape[0]), (shape.outputs, module.weight.shape[1]))  # type: ignore
     for name in ("bias", "running_mean", "running_var"):
         tensor = getattr(module, name, None)
         if tensor is not None:

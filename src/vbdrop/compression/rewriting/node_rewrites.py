@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.channel_facts import ProductSite, Scatter
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, size_of

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.liveness import Liveness
 from vbdrop.compression.planning.plan import ForwardProgram, Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
