@@ -14,7 +14,7 @@ from vbdrop.layers.companions import companion
 Facts = Channels | Grid | Stack | list[Channels | Grid | Stack | None] | None
 """What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
 
-SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase)
 """Modules whose own forward checks or spells out the sizes of its weights."""
 
 WORTH_A_COPY = 0.05
@@ -125,7 +125,9 @@ class ChannelFacts:
         initial_states: The operations with which a recurrent layer makes the states that it starts with.
         projections: Recurrent layers with projections: their hidden units, and those that leave, which are fewer.
         unstacked: The operations that take one layer and direction of the states of a recurrent layer.
-        embeddings: The weights of embeddings, with the units of their columns.
+        other_writers: Weights that write channels and are no products of one input, with the units that they write:
+            those of embeddings and bilinear layers.
+        attributes: Module -> attribute -> the channels whose number it is, for modules of several inputs.
         pinned: Units that stay, whatever reads them.
         kept_for: Units among them that stay for the sake of an operation, and the reason.
         frozen: Parameters that are also used in ways that are not known, and so keep their shape.
@@ -147,7 +149,8 @@ class ChannelFacts:
     initial_states: set[fx.Node] = field(default_factory=set)
     projections: list[tuple[fx.Node, Channels, Channels]] = field(default_factory=list)
     unstacked: set[fx.Node] = field(default_factory=set)
-    embeddings: dict[str, Tensor] = field(default_factory=dict)
+    other_writers: dict[str, Tensor] = field(default_factory=dict)
+    attributes: dict[str, dict[str, Channels]] = field(default_factory=dict)
     pinned: list[Tensor] = field(default_factory=list)
     kept_for: list[tuple[Tensor, str]] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)

@@ -156,7 +156,7 @@ def _members(facts: ChannelFacts, root: Tensor, fixed: Tensor) -> dict[int, tupl
             group = merged[group]
         return group
 
-    writers = [*facts.embeddings.values(), *(product.outputs.units for product in facts.products)]
+    writers = [*facts.other_writers.values(), *(product.outputs.units for product in facts.products)]
     for number, written in enumerate(writers):
         units = [unit for unit in root[written].tolist() if bool(read[unit]) and not bool(fixed[unit])]
         present = {final(group_of[unit]) for unit in units if unit in group_of} | {number}
@@ -183,7 +183,7 @@ def _readers(
     """The gates of each input of each layer; why a layer has none, if what enters it was written by another one."""
     written = {unit for product in facts.products for unit in root[product.outputs.units].tolist()}
     found = {}
-    written |= {unit for units in facts.embeddings.values() for unit in root[units].tolist()}
+    written |= {unit for units in facts.other_writers.values() for unit in root[units].tolist()}
     for product in facts.products:
         path, units = reader(product.weight), root[product.inputs.units].tolist()
         if owner(product.weight) not in gated:
@@ -239,7 +239,7 @@ def _described(
                 names[group].setdefault(name)
         total += torch.tensor([numel, each * numel], dtype=torch.float64)
         owned += torch.tensor([numel, each * numel], dtype=torch.float64) * (1 - kept[0] * kept[1])
-    for weight, columns in facts.embeddings.items():
+    for weight, columns in facts.other_writers.items():
         for group in [members[unit][0] for unit in root[columns].tolist() if unit in members]:
             weights[group] += facts.tensor_size(weight) / len(columns)
             writers[group].setdefault(weight)

@@ -102,6 +102,13 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         count = sum(gate.weight.numel() for gate in gates.values())
         self.share_gate_(SharedGate(-1, own, list(gates.values()), torch.arange(count)), matrix)
 
+    def own_unit_gates(self) -> list[Gate]:
+        """The gates of the layer's units, if no other layer shares them."""
+        shared = [gate for name in self.gate_names if isinstance(gate := self._modules.get(name), SharedGate)]
+        own = {id(gate) for each in shared for gate in each.own.values()}
+        used = [gate for each in shared for gate in each.all_gates]
+        return used if all(id(gate) in own for gate in used) else []
+
     @torch.no_grad()
     def make_plain_(self, threshold: float | None = None) -> None:
         """Fold masks and gates into the weights, and take all that is variational out.

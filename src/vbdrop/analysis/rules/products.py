@@ -117,7 +117,7 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     facts.tie_tensor(name, 1, units)
     facts.tie_tensor(name, 0, facts.pinned_channels(0, weight.shape[0]).units)
     facts.followers.append(Follower(node, name, 1, units))
-    facts.embeddings.setdefault(name, units)
+    facts.other_writers.setdefault(name, units)
     channels = Channels.varying(len(size_of(node)) - 1, units)
     return channels.with_values((weight == weight[:1]).all(0), weight[0])
 

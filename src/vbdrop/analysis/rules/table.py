@@ -7,6 +7,7 @@ from torch import fx
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.rules import (
     attention,
+    bilinear,
     channelwise,
     joins,
     mixing,
@@ -27,6 +28,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(products.MATRIX_PRODUCTS, products.matrix_product),
     "einsum": products.einsum,
     "embedding": products.embedding,
+    "bilinear": bilinear.bilinear,
     **dict.fromkeys(recurrent.GATES, recurrent.recurrent),
     "_native_batch_norm_legit_no_training": channelwise.batch_norm,
     "group_norm": channelwise.group_norm,

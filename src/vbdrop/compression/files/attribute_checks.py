@@ -6,6 +6,7 @@ from torch import nn
 
 from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
+from vbdrop.analysis.rules.bilinear import FEATURES
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
@@ -31,6 +32,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
+        if isinstance(module, nn.Bilinear):
+            allowed |= set(FEATURES)
         allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
@@ -78,6 +81,8 @@ def _check_recurrent(path: str, module: nn.RNNBase) -> None:
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
     """The attributes of a layer, with the numbers of units that each of its tensors has."""
+    if isinstance(module, nn.Bilinear):
+        yield from zip(FEATURES, module.weight.shape, strict=True)
     shape = shape_of(module)
     if shape is None:
         return

@@ -79,6 +79,10 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
         kept = liveness.present[liveness.root[follower.units]]
         _keep(plan, liveness, follower.name, follower.axis, kept)
         _set_attributes(plan, liveness, follower.name, outputs=int(kept.sum()))
+    for path, numbers in facts.attributes.items():
+        for attribute, channels in numbers.items():
+            if (count := int(liveness.kept(channels).sum())) != len(channels):
+                plan.attributes.setdefault(path, {})[attribute] = count
     for node, channels in facts.group_norms.items():
         path = facts.module_path(node)
         before = cast(nn.GroupNorm, facts.model.get_submodule(path)).num_groups
