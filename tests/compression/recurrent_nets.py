@@ -64,3 +64,8 @@ def kill_(model: nn.Module, share: float = 0.4) -> nn.Module:
 
 def size(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def assert_same(model, small, *inputs):
+    for expected, found in zip(model(*inputs), small(*inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 import torch
-from tests.compression.recurrent_nets import DIM, HIDDEN, WORDS, Packed, Tagger, kill_, size, tokens
+from tests.compression.recurrent_nets import DIM, HIDDEN, WORDS, Packed, Tagger, assert_same, kill_, size, tokens
 from torch import nn
 
 import vbdrop
@@ -24,11 +24,6 @@ KINDS = {
     "rnn-unbiased": (nn.RNN, {"bias": False, "batch_first": True}),
     "projected": (nn.LSTM, {"proj_size": 3}),
 }
-
-
-def assert_same(model, small, *inputs):
-    for expected, found in zip(model(*inputs), small(*inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,73 +114,6 @@ def test_noisy_weights_of_recurrent_layers_become_zeros():
     assert 0.3 < float((small.model.rnn.weight_hh_l1 == 0).double().mean()) < 0.7
 
 
-def test_a_unit_that_is_read_only_by_dead_ones_goes():
-    """Zero columns of the reader alone: the recurrence among units that nobody reads keeps none of them."""
-    torch.manual_seed(0)
-    model, x = Tagger(nn.LSTM, states=False, bidirectional=False), tokens()
-    with torch.no_grad():
-        model.tag.weight[:, 1:3], model.whole.weight[:, 1:3] = 0, 0
-        model.rnn.weight_hh_l1.view(4, HIDDEN, HIDDEN)[:, [0, 3, 4], 1:3] = 0
-    small = vbdrop.compress(model.eval(), x).model
-    assert_same(model, small, x)
-    assert sizes_of(small.rnn) == [(HIDDEN, HIDDEN), (HIDDEN - 2, HIDDEN - 2)]
-
-
-def test_a_unit_that_is_always_zero_goes():
-    torch.manual_seed(0)
-    model, x = Tagger(nn.LSTM, states=False), tokens()
-    rnn = model.rnn
-    with torch.no_grad():
-        for tensor in (rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0):
-            tensor[2 * HIDDEN + 1] = 0  # what would enter the cell of unit 1
-    small = vbdrop.compress(model.eval(), x).model
-    assert_same(model, small, x)
-    assert sizes_of(small.rnn)[:2] == [(HIDDEN - 1, HIDDEN - 1), (HIDDEN, HIDDEN)]
-
-
-def test_constants_that_enter_go_into_the_bias():
-    torch.manual_seed(0)
-    model = Packed(nn.LSTM)
-    with torch.no_grad():
-        model.enter.weight[:2] = 0
-        model.enter.bias[:2] = 0.7
-    x, lengths = torch.randn(4, 7, 4), torch.tensor([3, 7, 1, 5])
-    small = vbdrop.compress(model.eval(), (x, lengths)).model
-    assert small.rnn.input_size == DIM - 2
-    assert_same(model, small, x, lengths)
-
-
-class Returning(Tagger):
-    """Gives its states away: all of their units stay."""
-
-    def forward(self, tokens):
-        output, states = self.rnn(self.embedding(tokens))
-        return self.tag(output), states[0]
-
-
-class Given(Tagger):
-    """Starts with states of its own."""
-
-    def forward(self, tokens):
-        start = torch.ones(4, len(tokens), HIDDEN)
-        return (self.tag(self.rnn(self.embedding(tokens), (start, start))[0]),)
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [(Returning, "states of all layers and directions are read together"), (Given, "states at the start are given")],
-)
-def test_states_that_are_given_or_returned_keep_their_units_and_say_why(kind, reason):
-    torch.manual_seed(0)
-    model, x = kind(), tokens()
-    report = vbdrop.convert_(model, Units(), example_inputs=x)
-    assert reason in str(report)
-    kill_(model).eval()
-    small = vbdrop.compress(model, x).model
-    assert_same(model, small, x)
-    assert sizes_of(small.rnn)[-1] == (HIDDEN, HIDDEN)
-
-
 def test_shrinking_in_training_cuts_weights_gates_and_the_optimizers_state():
     torch.manual_seed(0)
     model, x = Tagger(nn.LSTM), tokens()
@@ -216,39 +144,6 @@ def test_shrinking_in_training_cuts_weights_gates_and_the_optimizers_state():
     assert type(again.model.rnn) in UNEQUAL.values()
     vbdrop.deterministic_(model)
     assert_same(again.model, model, x)
-
-
-class Joined(nn.Module):
-    """A recurrent layer in a residual sum behind a convolution: the forward has to be replaced to remove all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter, self.rnn = nn.Linear(4, 12), nn.GRU(12, 6, num_layers=2, bidirectional=True)
-        self.leave = nn.Linear(12, 3)
-
-    def forward(self, x):
-        x = self.enter(x)
-        output, states = self.rnn(x)
-        return self.leave(torch.relu(output) + x), states[1] * 2
-
-
-def test_a_new_forward_calls_the_layer_and_saves(tmp_path):
-    torch.manual_seed(0)
-    model, x = Joined(), torch.randn(5, 2, 4)
-    with torch.no_grad():
-        model.enter.weight[:6], model.enter.bias[:6] = 0, 0
-        model.leave.weight[:, [7, 8]] = 0
-        model.rnn.weight_hh_l1.view(3, 6, 6)[:, :, 1:3] = 0
-        model.rnn.weight_hh_l1_reverse.view(3, 6, 6)[:, :, 1:4] = 0
-    small = vbdrop.compress(model.eval(), x, rewrite_gain=0.0)
-    assert isinstance(small.model, torch.fx.GraphModule)
-    assert len(set(sizes_of(small.model.rnn))) > 1
-    assert_same(model, small.model, x)
-    small.save(tmp_path / "small.safetensors")
-    loaded = vbdrop.load(tmp_path / "small.safetensors", model=Joined())
-    assert all(torch.equal(a, b) for a, b in zip(loaded(x), small.model(x), strict=True))
-    again = vbdrop.compress(small.model, x, rewrite_gain=0.0)
-    assert_same(model, again.model, x)
 
 
 def test_a_tied_decoder_is_left_with_a_reason():
