@@ -14,8 +14,8 @@ from vbdrop.analysis.layer_shapes import owner
 from vbdrop.analysis.liveness import Liveness, carriers, find_live
 
 LAYOUT = (
-    "the groups of a convolution have equally many channels, no tensor is left without one, and nothing is copied to "
-    "save a few"
+    "the groups of a convolution have equally many channels, no tensor is left without one, a recurrent layer has more "
+    "hidden units than projections, and nothing is copied to save a few"
 )
 """Why a unit stays whose values nothing reads."""
 
@@ -89,12 +89,21 @@ def why_dead_units_stay(
         outputs = uses.first.outputs
         dead = ~best.live[best.root[outputs.units]] | _stranded(actual, weight, outputs)
         stays = torch.arange(len(outputs)) if kept[weight] is None else torch.tensor(kept[weight], dtype=torch.long)
-        dead = torch.zeros_like(dead).index_put((stays,), dead[stays] if tried is None else dead[stays] | tried)
-        if number := int(dead.sum()):
+        idle = dead[stays]
+        if tried is not None and len(tried) == len(stays):
+            idle = idle | _all_of_unit(tried, outputs.units[stays])
+        dead = torch.zeros_like(dead).index_put((stays,), idle)
+        if number := len(set(outputs.units[dead].tolist())):  # a unit of a recurrent layer has several rows
             reason = _reason(actual, weight, dead, tied=bool(best.live[best.root[outputs.units[dead]]].all()))
             verb = "is dead and stays" if number == 1 else "are dead and stay"
-            found[owner(weight) or weight] = f"{number} of {len(outputs)} outputs {verb}: {reason}"
+            found[owner(weight) or weight] = f"{number} of {len(set(outputs.units.tolist()))} outputs {verb}: {reason}"
     return found
+
+
+def _all_of_unit(which: Tensor, units: Tensor) -> Tensor:
+    """The rows of the units of which all rows are among some."""
+    others = set(units[~which].tolist())
+    return torch.tensor([unit not in others for unit in units.tolist()], dtype=torch.bool)
 
 
 def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
