@@ -54,7 +54,7 @@ class Session:
         self.modes, self.objective, self.rate_lr = tuple(modes), dict(objective), rate_lr
         self.example_inputs = example_inputs
         self.plans: list[Plan] = []
-        self._conversion: list[dict[str, Any]] = []
+        self._conversion: list[dict[str, Any]] | TypeError = []
         self._elbo: ELBO | None = None
         self._handles: list[Handle] = []
 
@@ -90,7 +90,10 @@ class Session:
                     "vbdrop.convert_(model, ...) before."
                 )
             convert_(model, *self.modes, example_inputs=self.example_inputs)
-        self._conversion = describe_conversion(model)
+        try:
+            self._conversion = describe_conversion(model)  # now, in the original shape
+        except TypeError as error:  # it can be trained, but not saved
+            self._conversion = error
         self._elbo = ELBO(model, **self._complete_objective(steps, epochs))
         return self._elbo
 
@@ -150,7 +153,13 @@ class Session:
         return plan
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state."""
+        """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state.
+
+        Raises:
+            TypeError: If the conversion cannot be written down, for a prior of your own, for instance.
+        """
+        if isinstance(self._conversion, TypeError):
+            raise self._conversion
         return {
             "conversion": self._conversion,
             "plans": [plan.to_json() for plan in self.plans],
