@@ -13,7 +13,7 @@ needs("ray")
 
 KILLS = 3
 HERE = {**os.environ, "RAY_ADDRESS": "local"}  # a cluster of another test may be running here
-PART = ("--row", "none", "--row", "vbd", "--column", "340")
+PART = ("--defaults", "--row", "none", "--row", "gaussian", "--row", "vbd", "--column", "340")
 
 
 def command(records, *options):

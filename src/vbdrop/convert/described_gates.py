@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from vbdrop.layers import LAYERS, Gate, NoisyLayer, SharedGate, Units
+from vbdrop.layers.recurrent import NoisyRecurrent
 
 
 def describe_shared_gates(model: nn.Module) -> dict[Units, dict[str, Any]]:
@@ -29,10 +30,13 @@ def describe_shared_gates(model: nn.Module) -> dict[Units, dict[str, Any]]:
         if not isinstance(module, SharedGate):
             continue
         layer, _, place = name.rpartition(".")
-        if place != "gate" or not isinstance(model.get_submodule(layer), NoisyLayer):
-            raise TypeError(
-                f"the gates of {layer!r}, a {type(model.get_submodule(layer)).__name__}, have no description."
-            )
+        owner = model.get_submodule(layer)
+        if isinstance(owner, NoisyRecurrent) and {id(gate) for gate in module.all_gates} <= set(
+            map(id, owner.modules())
+        ):
+            continue  # it shares them with itself alone, and makes them again by itself
+        if place != "gate" or not isinstance(owner, NoisyLayer):
+            raise TypeError(f"the gates of {layer!r}, a {type(owner).__name__}, have no description.")
         found.setdefault(module.all_gates[0].mode, {})[layer] = {
             "own": {
                 own: {"units": gate.weight.numel(), "kl_factor": float(gate.current_kl_factor)}
