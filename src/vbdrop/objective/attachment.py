@@ -58,6 +58,11 @@ def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor
             yield entry, found
 
 
+def has_rate_gradients(model: nn.Module, optimizer: Optimizer) -> bool:
+    """Whether rates that this optimizer trains have gradients that are not zero."""
+    return any(entry.rate.grad is not None and bool(entry.rate.grad.any()) for entry, _ in _owned(model, optimizer))
+
+
 @torch.no_grad()
 def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> None:
     """Add ``scale`` times the gradient of the KL to the ``.grad`` of the parameters that the optimizer trains.

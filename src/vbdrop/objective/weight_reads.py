@@ -5,8 +5,9 @@ Module code may pass ``self.qkv.weight`` to ``F.linear`` itself, as torchvision'
 graph shows every read that a gradient flows through.
 """
 
+import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from torch.autograd.graph import Node
 
 from vbdrop._torch_compat import pytree
 from vbdrop.layers import NoisyLayer, Variational
+from vbdrop.layers.companions import weight_names
 from vbdrop.objective.checks import some
 
 WATCHED_STEPS = 5
@@ -26,6 +28,21 @@ REMEDY = (
     "Convert with vbdrop.convert_(model, ..., example_inputs=...), which leaves such layers alone, or leave them out "
     "with the mode's filter_fn"
 )
+
+
+UNUSED = (
+    "only the KL trains these layers, and everything in them will die. Leave out what the forward does not use with "
+    "the mode's filter_fn"
+)
+
+
+def bare_reads(names: Sequence[str]) -> str:
+    """What is wrong with layers whose weights are used without their noise, and what to do."""
+    return (
+        f"the loss uses the weights of {some(names)} without their noise: they are read outside the layer's own "
+        "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
+        f"learn from the KL alone, and everything would die. {REMEDY}."
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,7 @@ def weight_reads(
     Args:
         model: The model; pass a copy, since the forward may write into it and its parameters are set to require
             gradients.
-        layers: The layers to look at, by name; each has a ``weight``.
+        layers: The layers to look at, by name.
         args: Inputs by position.
         kwargs: Inputs by name.
 
@@ -59,13 +76,38 @@ def weight_reads(
         >>> sorted(reads.called), reads.outside
         (['0', '1'], set())
     """
-    weights = {name: layer.get_parameter("weight").requires_grad_() for name, layer in layers.items()}
+    weights = {name: [weight.requires_grad_() for weight in _weights(layer)] for name, layer in layers.items()}
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
     with torch.enable_grad(), _own_reads(layers) as (called, own):
         outputs = model(*args, **kwargs)
-    reads = _reads(_starts(outputs), weights.values())
-    outside = {name for name, weight in weights.items() if reads[id(weight)] - own}
+    reads = _reads(_starts(outputs), [weight for each in weights.values() for weight in each])
+    outside = {name for name, each in weights.items() if _all_reads(reads, each) - own}
     return WeightReads(called, outside)
+
+
+def check_weight_reads(model: nn.Module, args: tuple[Any, ...]) -> None:
+    """Run a copy of a converted model once in eval mode, and see that its layers' own forwards read their weights.
+
+    Args:
+        model: The model; it is not changed.
+        args: Inputs by position.
+
+    Raises:
+        RuntimeError: If the weight of a layer is used, and the layer's own forward is not.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> check_weight_reads(model, (torch.zeros(1, 2),))
+    """
+    trial = copy.deepcopy(model).eval()
+    layers = {name: module for name, module in trial.named_modules() if isinstance(module, NoisyLayer)}
+    reads = weight_reads(trial, layers, args, {})
+    if bare := sorted(reads.outside - reads.called):
+        raise RuntimeError(bare_reads(bare))
+    if unused := sorted(layers.keys() - reads.called):
+        warnings.warn(f"the forward does not use {some(unused)}: {UNUSED}.", stacklevel=4)
 
 
 class WeightWatch:
@@ -98,30 +140,49 @@ class WeightWatch:
         layers = dict(_trained(self._model))
         if nll.grad_fn is None or not layers:
             return False
-        watched = {id(p): p for layer in layers.values() for p in (layer.weight, *_rates(layer))}
+        watched = {id(p): p for layer in layers.values() for p in (*_weights(layer), *_rates(layer))}
         reads = _reads([nll.grad_fn], watched.values())
         if not any(reads.values()):
             return True  # parameters were swapped or recomputed: the graph does not show them
         noisy = {name for name, layer in layers.items() if any(reads[id(rate)] for rate in _rates(layer))}
-        if bare := [name for name, layer in layers.items() if name not in noisy and reads[id(layer.weight)]]:
+        bare = [name for name, layer in layers.items() if name not in noisy and _all_reads(reads, _weights(layer))]
+        if not bare:
+            self._note_doubtful(layers, reads)
+        return self._judge(set(layers) - noisy, bare) and not self._doubtful
+
+    def step_by_gradients(self, parameters: Iterable[Tensor]) -> bool:
+        """Look at one training step whose loss is not known, by the gradients that it has left.
+
+        Weights that are read by their layer's own forward and outside it as well cannot be told from others here.
+
+        Args:
+            parameters: Those that the optimizer trains, with the gradients of the loss without its KL.
+
+        Returns:
+            Whether enough was seen.
+
+        Raises:
+            RuntimeError: If the weight of a layer is used, and the noise of that layer is not.
+        """
+        own = {id(parameter) for parameter in parameters}
+        trained = _trained(self._model)
+        layers = {name: layer for name, layer in trained if all(id(weight) in own for weight in _weights(layer))}
+        noisy = {name for name, layer in layers.items() if any(rate.grad is not None for rate in _rates(layer))}
+        used = {name for name, layer in layers.items() if any(w.grad is not None for w in _weights(layer))}
+        bare = [name for name in layers if name in used - noisy]
+        return self._judge(set(layers) - noisy, bare)
+
+    def _judge(self, unused: set[str], bare: list[str]) -> bool:
+        """Raise or warn if noise does not take part in the loss; whether enough was seen."""
+        if bare:
             self.stop()
-            raise RuntimeError(
-                f"the loss uses the weights of {some(bare)} without their noise: they are read outside the layer's own "
-                "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
-                f"learn from the KL alone, and everything would die. {REMEDY}."
-            )
-        self._note_doubtful(layers, reads)
+            raise RuntimeError(bare_reads(bare))
         self._steps += 1
-        unused = set(layers) - noisy
         self._unused = unused if self._unused is None else self._unused & unused
         if self._unused and self._steps >= WATCHED_STEPS:
-            warnings.warn(
-                f"{some(sorted(self._unused))} took no part in the loss of the first {self._steps} steps: only the KL "
-                "trains these layers, and everything in them will die. Leave out what the forward does not use with "
-                "the mode's filter_fn.",
-                stacklevel=3,
-            )
-        return not self._doubtful and (not self._unused or self._steps >= WATCHED_STEPS)
+            when = f"took no part in the loss of the first {self._steps} steps"
+            warnings.warn(f"{some(sorted(self._unused))} {when}: {UNUSED}.", stacklevel=4)
+        return not self._unused or self._steps >= WATCHED_STEPS
 
     def _note_doubtful(self, layers: dict[str, NoisyLayer], reads: Mapping[int, set[Node]]) -> None:
         """Judge the layers whose hooks saw this step, and put hooks on those that more than one operation read."""
@@ -129,7 +190,7 @@ class WeightWatch:
             outside = [
                 name
                 for name, layer in self._doubtful.items()
-                if reads[id(layer.weight)] & self._own and reads[id(layer.weight)] - self._own
+                if (found := _all_reads(reads, _weights(layer))) & self._own and found - self._own
             ]
             self.stop()
             if outside:
@@ -140,7 +201,8 @@ class WeightWatch:
                     stacklevel=4,
                 )
         elif self._steps == 0:
-            self._doubtful = {name: layer for name, layer in layers.items() if len(reads[id(layer.weight)]) > 1}
+            more = {name for name, layer in layers.items() if any(len(reads[id(w)]) > 1 for w in _weights(layer))}
+            self._doubtful = {name: layer for name, layer in layers.items() if name in more}
             self._handles = [layer.register_forward_hook(self._remember) for layer in self._doubtful.values()]
 
     def _remember(self, layer: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401
@@ -157,9 +219,20 @@ class WeightWatch:
 def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
     """The converted layers in training mode whose parameters are plain ones, not shards of a process group."""
     for name, module in model.named_modules():
-        is_watched = isinstance(module, NoisyLayer) and module.training and type(module.weight) is nn.Parameter
+        is_watched = isinstance(module, NoisyLayer) and module.training
+        is_watched = is_watched and all(type(weight) is nn.Parameter for weight in _weights(module))
         if is_watched and any(rate.requires_grad for rate in _rates(module)):
             yield name, module
+
+
+def _weights(layer: nn.Module) -> list[Tensor]:
+    """The weights of a layer that are noisy, or can be."""
+    return [getattr(layer, name) for name in weight_names(layer)]
+
+
+def _all_reads(reads: Mapping[int, set[Node]], weights: Iterable[Tensor]) -> set[Node]:
+    """The operations that read any of these weights."""
+    return set[Node]().union(*(reads[id(weight)] for weight in weights))
 
 
 def _rates(layer: NoisyLayer) -> list[nn.Parameter]:
