@@ -40,7 +40,7 @@ def test_the_order_is_strict_from_one_end_to_the_other():
 
 def test_what_saves_more_is_worth_less():
     found = prunables(make(vbdrop.Units()))[0]
-    values = worth(found, torch.tensor([1.0, 10.0, 1.0, 1.0]))
+    values = worth(found, torch.tensor([1.0, 10.0, 1.0, 1.0]), found.alive())
     assert float(values[0] - values[1]) == pytest.approx(math.log(10.0))
     assert values.argmin() == 1
 

@@ -166,6 +166,23 @@ class CostModel:
         return found
 
 
+def press_by_cost_(model: nn.Module, costs: CostModel) -> None:
+    """Let the KL of each gate count by what its channel costs, in factors with mean 1, in place.
+
+    Args:
+        model: A converted model; single noisy weights, which all cost the same, are left alone.
+        costs: What each gate costs.
+    """
+    found = prunables(model)
+    savings = costs.savings([one.alive() for one in found])
+    gates = [(one.module, saving) for one, saving in zip(found, savings, strict=True) if isinstance(one.module, Gate)]
+    total = sum(float(saving.sum()) for _, saving in gates)
+    if total > 0:
+        mean = total / sum(saving.numel() for _, saving in gates)
+        for gate, saving in gates:
+            gate.kl_factor = float(saving.mean()) / mean
+
+
 def _gates_of(gate: object, entries: dict[int, int], n_inputs: int) -> tuple[tuple[int, ...], Tensor | None]:
     """The gates of a layer's inputs: its own, or those that it shares with other layers that read the same channels."""
     modules: tuple[object, ...] = getattr(gate, "all_gates", (gate,))

@@ -13,7 +13,7 @@ from vbdrop.convert.example_inputs import as_arguments
 from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import ELBO, kl
 from vbdrop.targets.controller import Controller
-from vbdrop.targets.cost_model import CostModel
+from vbdrop.targets.cost_model import CostModel, press_by_cost_
 from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
 from vbdrop.targets.path import Path, Stage
 from vbdrop.targets.prunable import log_evidence, plain_without, prunables
@@ -99,6 +99,7 @@ class Pursuit:
         self.limit = target.limit_for(self.before) if limit is None else limit
         self._check_reachable()
         self.path = Path.of(target, self.before, self.limit)
+        press_by_cost_(model, self.costs)
         self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, float(kl(model).detach())))
         self.step, self.is_cut, self.walk = 0, False, list[WalkPoint]()
         self._ratio = 1.0
@@ -204,7 +205,7 @@ class Pursuit:
         self._ratio = exact / max(1.0, self.costs.size(alive))
 
     def _error(self, order: Order, count: int) -> float:
-        """The log of what the next element is worth, over what one at `REFERENCE` with the mean saving is worth.
+        """The log of what the next element is worth, over what one at `REFERENCE` with the mean cost is worth.
 
         Where the survivors of the whole run would be dead by their rates, there is too much pressure, whatever is next.
         """
@@ -214,11 +215,17 @@ class Pursuit:
         alive = [mask & ~one.entry.dead().cpu() for one, mask in zip(found, order.masks, strict=True)]
         if not all(bool(mask.any()) for mask in alive) or self._estimate(alive) < self.limit:
             return -self.controller.gains.scale
-        savings = self.costs.savings(order.masks)
-        living = sum(float(mask.sum()) for mask in order.masks)
-        mean = sum(float(saving[mask].sum()) for saving, mask in zip(savings, order.masks, strict=True)) / living
         following = float(order.flat[order.order[min(count, len(order.order) - 1)]])
-        return following - float(log_evidence(torch.tensor(REFERENCE))) + math.log(max(mean, 1e-12))
+        return following - float(log_evidence(torch.tensor(REFERENCE))) - self._log_factor_per_unit(order)
+
+    def _log_factor_per_unit(self, order: Order) -> float:
+        """The mean log of an element's KL factor over what it saves, over all that live."""
+        total, living = 0.0, 0.0
+        for one, mask, saving in zip(prunables(self.model), order.masks, self.costs.savings(order.masks), strict=True):
+            factor = torch.as_tensor(one.entry.kl_factor).detach().cpu().double().expand(mask.shape)
+            total += float((factor.clamp_min(1e-12).log() - saving.clamp_min(1e-12).log())[mask].sum())
+            living += float(mask.sum())
+        return total / living
 
     def cut_(self) -> None:
         """Meet the target exactly, for good; the survivors lose their noise.

@@ -128,7 +128,7 @@ class ShrinkRun:
         with torch.random.fork_rng(devices=[]):
             checked_loss(self.loss, model, self._example)
             convert_(model, *self.modes, example_inputs=self.target.example_inputs)
-            self.before = Pursuit(self.target, ELBO(model, n_train=self.data.n_examples)).before
+            self.before = self.target.pursue(ELBO(model, n_train=self.data.n_examples)).before
 
     # the epochs
 
@@ -163,7 +163,7 @@ class ShrinkRun:
         groups = param_groups(self.model, lr=self.lr, rate_lr=rate_lr, weight_decay=None)
         self._optimizer = self._new_optimizer(groups)
         self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
-        self._pursuit = Pursuit(self.target, self._elbo)
+        self._pursuit = self.target.pursue(self._elbo)
         self._elbo.observers.append(self._pursuit)
 
     def _epoch(self) -> float:

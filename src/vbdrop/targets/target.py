@@ -204,6 +204,10 @@ class Target:
         if self.within is not None:
             raise ValueError("a target with `within` needs vbdrop.shrink, which evaluates the model on the way.")
         self.check_pursuable()
+        return self.pursue(elbo)
+
+    def pursue(self, elbo: "ELBO") -> "Pursuit":
+        """What steers the model; a subclass may steer in another way."""
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 
         return Pursuit(self, elbo)
