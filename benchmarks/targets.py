@@ -28,6 +28,7 @@ from vbdrop.data import load
 from vbdrop.models import build
 from vbdrop.objective import ELBO
 from vbdrop.targets import Pursuit, Target
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import LIMITS, TIMES
 
 RAMP = 1 / 3
@@ -71,7 +72,7 @@ class HeldTarget(Target):
 
     held: float = 1.0
 
-    def pursue(self, elbo: ELBO) -> "HeldPursuit":
+    def pursue(self, elbo: ELBO, timing: Timing | None = None) -> "HeldPursuit":
         """Hold the KL weight."""
         return HeldPursuit(self, elbo)
 

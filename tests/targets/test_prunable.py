@@ -45,6 +45,14 @@ def test_what_saves_more_is_worth_less():
     assert values.argmin() == 1
 
 
+def test_evidence_counts_as_often_as_the_kl():
+    found = prunables(make(vbdrop.Units()))[0]
+    before = worth(found, torch.ones(4), found.alive())
+    found.module.kl_factor = 3.0
+    (again, *_) = prunables(found.module)
+    assert torch.allclose(worth(again, torch.ones(4), again.alive()) - before, torch.tensor(math.log(3.0)).double())
+
+
 def test_the_plain_model_has_all_that_was_not_removed():
     model = make(vbdrop.Weights())
     with torch.no_grad():

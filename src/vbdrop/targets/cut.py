@@ -48,7 +48,7 @@ class Order:
         ends = torch.tensor([mask.numel() for mask in self.masks]).cumsum(0)
         left = self.order[count:]
         tensors = torch.bucketize(left, ends, right=True)
-        firsts = [int((tensors == tensor).nonzero()[0]) for tensor in tensors.unique()]
+        firsts = [int((tensors == tensor).nonzero()[0]) for tensor in set(tensors.tolist())]
         return [int(left[first]) for first in sorted(firsts)]
 
 
@@ -74,8 +74,8 @@ def order_of(found: Sequence[Prunable], costs: CostModel, *, limited: bool = Fal
         spread[mask.flatten().nonzero()[:, 0][allowed]] = value[allowed]
         values.append(spread)
     flat = torch.cat(values)
-    may_go = torch.isfinite(flat).nonzero()[:, 0]
-    return Order(masks, flat, may_go[flat[may_go].argsort()])
+    candidates = torch.isfinite(flat).nonzero()[:, 0]
+    return Order(masks, flat, candidates[flat[candidates].argsort()])
 
 
 def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) -> int | None:

@@ -83,7 +83,6 @@ def shrink(
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not isinstance(target, Target):
         raise TypeError(f"`target` must be a vbdrop.Target, such as Target(macs=5); got {target!r}.")
-    target.check_pursuable()
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"`epochs` must be a number of epochs, an int >= 1; got {epochs!r}.")
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < math.inf:

@@ -23,7 +23,7 @@ from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.run_file import RunFile
 from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
-from vbdrop.targets.sizes import size_in
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Target, Unit
 from vbdrop.targets.tolerance import Tolerance
 
@@ -35,6 +35,9 @@ LAST_LR = 0.01
 
 EXAMPLES = 8
 """With so many examples the model is traced."""
+
+NOISE = 0.05
+"""A time this much above its limit is not cut again, since it was within the limit when it was cut."""
 
 MOST_CUTS = 10
 """A model that is above its limit after the refining is cut again, at most so often."""
@@ -94,6 +97,7 @@ class ShrinkRun:
         self._optimizer = self._new_optimizer([{"params": list(self.model.parameters()), "lr": lr}])
         self._elbo: ELBO | None = None
         self._pursuit: Pursuit | None = None
+        self._timing: Timing | None = None
         self._pressed = epochs - self.refine_epochs
         self._tolerance = None if target.within is None else Tolerance(target.within, self._error)
         if target.within is not None and not self.train_epochs < self._pressed < epochs:
@@ -107,7 +111,7 @@ class ShrinkRun:
     @property
     def pursued(self) -> Unit:
         """What the run counts on its way."""
-        return self.target.counted
+        return self.target.measured
 
     def _new_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         made = self._make_optimizer(groups)
@@ -128,7 +132,8 @@ class ShrinkRun:
         with torch.random.fork_rng(devices=[]):
             checked_loss(self.loss, model, self._example)
             convert_(model, *self.modes, example_inputs=self.target.example_inputs)
-            self.before = self.target.pursue(ELBO(model, n_train=self.data.n_examples)).before
+            pursuit = self.target.pursue(ELBO(model, n_train=self.data.n_examples), self._timing)
+            self.before, self._timing = pursuit.before, pursuit.timing
 
     # the epochs
 
@@ -163,7 +168,8 @@ class ShrinkRun:
         groups = param_groups(self.model, lr=self.lr, rate_lr=rate_lr, weight_decay=None)
         self._optimizer = self._new_optimizer(groups)
         self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
-        self._pursuit = self.target.pursue(self._elbo)
+        self._pursuit = self.target.pursue(self._elbo, self._timing)
+        self._pursuit.judge = self._judged
         self._elbo.observers.append(self._pursuit)
 
     def _epoch(self) -> float:
@@ -197,7 +203,7 @@ class ShrinkRun:
             return
         pursuit = self._pursuit
         plain = self._plain()
-        size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
+        size = pursuit.exact_size(plain)
         error = self._error(plain)
         stage: Stage = "refine" if pursuit.is_cut else "press"
         path = pursuit.path(pursuit.share)
@@ -212,6 +218,13 @@ class ShrinkRun:
             model.train(mode)
             return error
         return None if self.valid is None else error_of(model, self.valid, self.loss)
+
+    def _judged(self, plain: nn.Module) -> float | None:
+        """The error of a plain network in the middle of an epoch; the noise and the order of the data do not change."""
+        if self.valid is None and self._asked.evaluate is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            return self._error(self._recalibrated(plain))
 
     def _plain(self) -> nn.Module:
         """The plain network of this moment, with all that has not been removed."""
@@ -231,7 +244,7 @@ class ShrinkRun:
         error = self._error(small.model)
         return ShrinkResult(
             small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
-            self.error_before, error, self.curve,
+            self.error_before, error, self.curve, pursuit.walk, pursuit.cut_cost,
         )  # fmt: skip
 
     def _fitting(self, pursuit: Pursuit) -> tuple[Compressed, float]:
@@ -245,17 +258,19 @@ class ShrinkRun:
             plain = self._plain()
             small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
             size = self._size(small, pursuit, plain)
-            if size <= limit or self._tolerance is not None:
+            if size <= (1.0 + NOISE * (self.pursued == "latency")) * limit or self._tolerance is not None:
                 break
-            pursuit.limit -= max(1.0, size - limit) if cuts else 0.0
+            pursuit.limit -= max(size - limit, 1.0 if self.pursued != "latency" else 0.0) if cuts else 0.0
             pursuit.cut_()
         pursuit.limit = limit
         return small, size
 
     def _size(self, small: Compressed, pursuit: Pursuit, plain: nn.Module) -> float:
         """The size of the small model itself; where only some modules count, what the counter says."""
+        if self.pursued == "latency":
+            return pursuit.seconds(small)
         if self._asked.only is not None:
-            return float(pursuit.exact_size(plain))
+            return pursuit.exact_size(plain)
         after = small.summary().after
         parameters = sum(parameter.numel() for parameter in small.model.parameters())
         sizes = {"weights": after.nonzeros, "bytes": after.bytes, "macs": after.macs, "parameters": parameters}
@@ -270,6 +285,7 @@ class ShrinkRun:
             "optimizer": self._optimizer.state_dict(),
             "pursuit": None if self._pursuit is None else self._pursuit.state_dict(),
             "tolerance": None if self._tolerance is None else self._tolerance.state_dict(),
+            "timing": None if self._timing is None else self._timing.as_data(),
             "error_before": self.error_before,
             "curve": [asdict(point) for point in self.curve],
         }
@@ -278,6 +294,7 @@ class ShrinkRun:
         state = None if self._file is None else self._file.load()
         if state is None:
             return
+        self._timing = None if state["timing"] is None else Timing.from_data(state["timing"])
         if state["pursuit"] is not None:
             self._start_pressing()
         self.model.load_state_dict(state["model"])
