@@ -132,7 +132,7 @@ class Pursuit:
             args, kwargs = as_arguments(target.example_inputs)
             plain = plain_without(elbo.model, [~one.alive() for one in prunables(elbo.model)])
             self._watch = Stopwatch(plain, args, kwargs, target.runtime, target.batch)
-        self._look_()
+        self.look_again()
         self.before = self.timing.before if self.timing else float(size_in(self.counter.before, target.measured))
         farthest = max(MARGIN * self.least, self.before / FARTHEST)
         self.limit = farthest if target.within is not None else target.limit_for(self.before)
@@ -147,7 +147,7 @@ class Pursuit:
         self._epoch, self._epoch_start, self._epoch_steps = 0.0, 0, 0
         elbo.kl_weight = self.controller.weight
 
-    def _look_(self) -> None:
+    def look_again(self) -> None:
         """Trace the model in the shape that it has now, and see what everything in it costs."""
         model, unit = self.model, self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
@@ -370,5 +370,5 @@ class Pursuit:
         self.cut_cost = None if state.get("cut_cost") is None else CutCost(**state["cut_cost"])
         if state.get("timing") is not None:
             self.timing = Timing.from_data(state["timing"])
-            self._look_()
+            self.look_again()
         self._set_weight()
