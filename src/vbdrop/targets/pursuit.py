@@ -28,7 +28,7 @@ UPDATES = 100
 EXACT_EVERY = 10
 """After so many of them the estimated size is compared with the exact one; after each of the last so many, too."""
 
-MEASURE_EVERY = 25
+MEASURE_EVERY = 10
 """The same for a target that is a time, which takes seconds to measure."""
 
 MOST_CUTS = 4

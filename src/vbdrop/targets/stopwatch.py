@@ -12,13 +12,12 @@ from torch import nn
 from vbdrop.analysis.graph import size_of
 from vbdrop.analysis.layer_shapes import owner
 from vbdrop.compression import Compressed, compress
-from vbdrop.exporting.exporting import export
-from vbdrop.exporting.measure import measure
+from vbdrop.exporting.exporting import export, plain_copy
+from vbdrop.exporting.measure import time_runtimes
+from vbdrop.exporting.runtimes import RUNTIMES, in_torch
+from vbdrop.exporting.runtimes import Runtime as TimedRuntime
 from vbdrop.targets.layer_times import LayerTimes, time_layer, undisturbed
 from vbdrop.targets.sizes import SizeCounter
-
-TITLES = {"onnx": "ONNX Runtime", "torch": "PyTorch", "c": "C"}
-"""Runtime of a target -> its title in the rows of `vbdrop.measure`."""
 
 ROUNDS = 200
 """How often a whole model is timed."""
@@ -28,7 +27,7 @@ LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
 class Stopwatch:
-    """Measures small models with `vbdrop.measure`, each against the original in the same rounds.
+    """Measures small models as `vbdrop.measure` does, each against the original in the same rounds.
 
     A machine is not equally busy at all times. So the time of a small model is scaled by what the original takes now
     and took at the start.
@@ -45,21 +44,29 @@ class Stopwatch:
         self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: str, batch: int
     ) -> None:
         self._model, self.runtime, self.batch = model, runtime, batch
-        self._inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
+        inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
+        self._plain, self._inputs = plain_copy(model, inputs)
+        self._original: TimedRuntime | None = None
 
     def whole(self) -> tuple[float, float]:
         """Seconds per call of the original, and in the runtime in which it is compared."""
-        return self._measured(self._model)
+        return self._measured(self._plain)
 
     def _measured(self, small: nn.Module | Compressed) -> tuple[float, float]:
         """Seconds per call of a model, and those of the original in the same rounds."""
+        if self._original is None:
+            self._original = self._opened(self._plain) if self.runtime == "onnx" else in_torch(self._plain)
+        runtimes = {"small": self._opened(small), "original": self._original}
+        found = time_runtimes(runtimes, self._inputs, self.batch, ROUNDS)
+        return undisturbed(found["small"]), undisturbed(found["original"])
+
+    def _opened(self, model: nn.Module | Compressed) -> TimedRuntime:
+        """A model, ready to be timed; what it was loaded from is gone by then."""
+        if self.runtime == "torch":
+            return in_torch(plain_copy(model, self._inputs)[0])
         with tempfile.TemporaryDirectory(prefix="vbdrop-") as folder:
-            ending = {"onnx": ".onnx", "c": ".c"}.get(self.runtime)
-            exports = [] if ending is None else [export(small, Path(folder) / f"small{ending}", self._inputs)]
-            rows = measure(self._model, small, exports, self._inputs, [self.batch], ROUNDS).rows
-        reference = rows["original, ONNX Runtime" if self.runtime == "onnx" else "original, PyTorch"]
-        own = rows[f"small, {TITLES[self.runtime]}"]
-        return undisturbed(own.seconds[self.batch]), undisturbed(reference.seconds[self.batch])
+            ending = f".{self.runtime}"
+            return RUNTIMES[ending][1](export(model, Path(folder) / f"model{ending}", self._inputs).path)
 
     def seconds(self, small: nn.Module | Compressed, reference: float) -> float:
         """Seconds per call of a small model, on this machine as it was when the original took ``reference``."""
