@@ -153,7 +153,7 @@ def test_what_cannot_start_says_why(goal, message):
 
 
 def test_what_the_removable_share_cannot_reach_is_refused():
-    with pytest.raises(ValueError, match=r"cannot be reached: it asks for 7 of .* can be removed is 99\.\d% of that"):
+    with pytest.raises(ValueError, match=r"cannot be reached: it asks for 7 bytes of .* can be removed is 99\.\d% of that"):
         started(target(max_bytes=7))  # the biases of the output alone are more
 
 
@@ -184,10 +184,10 @@ def test_a_target_leaves_no_room_for_another_weight():
 
 def test_what_the_cut_cost_is_noted():
     model, elbo, pursuit, optimizer = started(target(weights=5, refine=0.5))
-    pursuit.judge = lambda plain: float(sum(int((p != 0).sum()) for p in plain.parameters() if p.dim() > 1))
+    pursuit.judge = pursuit.exact_size
     steps(model, elbo, pursuit, optimizer, STEPS)
     cost = pursuit.cut_cost
-    assert cost.size_before == cost.error_before  # that judge counts weights
+    assert cost.size_before == cost.error_before  # that judge counts, too
     assert cost.size == cost.error <= 200
     assert cost.elements > 0
     assert cost.nats >= 0

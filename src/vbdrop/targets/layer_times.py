@@ -160,12 +160,12 @@ def _resized(
     options: dict[str, Any] = {name: getattr(layer, name) for name in names}
     if "Transpose" in type(layer).__name__:
         options["output_padding"] = layer.output_padding
-    kind = next(kind for kind in _CONVOLUTIONS if isinstance(layer, kind))
+    kind = next(kind for kind in CONVOLUTIONS if isinstance(layer, kind))
     made: nn.Module = kind(n_inputs, n_outputs, **options, bias=layer.bias is not None)
     return made, tuple(shape)
 
 
-_CONVOLUTIONS: tuple[type[Any], ...] = (
+CONVOLUTIONS: tuple[type[Any], ...] = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
 )  # fmt: skip
 

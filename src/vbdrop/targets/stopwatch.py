@@ -16,13 +16,13 @@ from vbdrop.exporting.exporting import export, plain_copy
 from vbdrop.exporting.measure import time_runtimes
 from vbdrop.exporting.runtimes import RUNTIMES, in_torch
 from vbdrop.exporting.runtimes import Runtime as TimedRuntime
-from vbdrop.targets.layer_times import LayerTimes, time_layer, undisturbed
+from vbdrop.targets.layer_times import CONVOLUTIONS, LayerTimes, time_layer, undisturbed
 from vbdrop.targets.sizes import SizeCounter
 
 ROUNDS = 200
 """How often a whole model is timed."""
 
-LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+LAYERS = (nn.Linear, *CONVOLUTIONS)
 """Layers whose times over their channels are measured; others count as they are."""
 
 
