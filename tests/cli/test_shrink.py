@@ -70,7 +70,7 @@ def test_data_without_validation_and_json(vbdrop, own):
     found = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:data", "--json").json
     assert found["error"] is None
     assert len(found["curve"]) == 4
-    assert len(found["files"]) == 4
+    assert len(found["files"]) == 5
 
 
 @pytest.mark.parametrize(
