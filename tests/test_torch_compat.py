@@ -1,5 +1,7 @@
 """The names that PyTorch does not promise, in the version that is installed."""
 
+import copy
+
 import torch
 from torch import nn
 from torch.autograd import forward_ad
@@ -8,10 +10,16 @@ from vbdrop._torch_compat import (
     ConvNd,
     ConvTransposeNd,
     autocast_is_on,
+    flat_weight_names,
     forward_mode_is_on,
+    has_forward_hooks,
     has_global_hooks,
     is_sharded,
+    keep_in_copies_,
     local_shard,
+    output_padding,
+    schema_of,
+    storage_id,
     transforms_are_on,
     unwrapped,
 )
@@ -68,3 +76,47 @@ def test_a_model_comes_out_of_its_wrappers(tmp_path):
         assert is_sharded(model)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_the_schema_names_the_arguments():
+    assert [argument.name for argument in schema_of(torch.ops.aten.linear.default).arguments] == [
+        "input",
+        "weight",
+        "bias",
+    ]
+
+
+def test_hooks_of_the_forward_are_seen():
+    layer = nn.Linear(2, 2)
+    handles = layer.register_forward_hook(lambda *_: None), layer.register_forward_pre_hook(lambda *_: None)
+    for handle in handles:
+        assert has_forward_hooks(layer)
+        handle.remove()
+    assert not has_forward_hooks(layer)
+
+
+def test_the_output_padding_reaches_the_requested_size():
+    layer, x = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1), torch.ones(1, 2, 5, 5)
+    padding = output_padding(layer, x, [10, 9])
+    found = nn.functional.conv_transpose2d(x, layer.weight, None, layer.stride, layer.padding, padding)
+    assert padding == [1, 0]
+    assert found.shape == layer(x, output_size=[10, 9]).shape
+
+
+def test_the_parameters_of_a_recurrent_module_are_named():
+    module = nn.GRU(2, 3, num_layers=2, bidirectional=True)
+    assert flat_weight_names(module) == [name for name, _ in module.named_parameters()]
+
+
+def test_a_storage_has_a_number_of_its_own():
+    first, second = torch.ones(2), torch.ones(2)
+    assert storage_id(first.untyped_storage()) == storage_id(first[1:].untyped_storage())
+    assert storage_id(first.untyped_storage()) != storage_id(second.untyped_storage())
+
+
+def test_copies_of_a_traced_module_are_told():
+    seen = []
+    module = torch.fx.symbolic_trace(nn.Linear(2, 2))
+    keep_in_copies_(module, seen.append)
+    duplicate = copy.deepcopy(module)
+    assert seen == [duplicate]

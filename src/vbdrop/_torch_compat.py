@@ -1,23 +1,49 @@
 """What PyTorch has no public name for, in one place: what may have to change with a new version of it."""
 
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNormNd
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import _has_any_global_hook
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+rnn_functions: Any = torch._VF
+"""The module in which torch's packing of sequences looks its functions up."""
 
 __all__ = [
+    "BatchNormNd",
     "ConvNd",
     "ConvTransposeNd",
+    "FakeTensor",
+    "FakeTensorMode",
+    "LazyModuleMixin",
+    "OpOverload",
+    "TorchDispatchMode",
     "autocast_is_on",
+    "default_store",
+    "flat_weight_names",
     "forward_mode_is_on",
+    "has_forward_hooks",
     "has_global_hooks",
+    "inner_schedulers",
     "is_sharded",
+    "keep_in_copies_",
     "local_shard",
+    "output_padding",
+    "pytree",
+    "rnn_functions",
+    "schema_of",
+    "storage_id",
     "transforms_are_on",
     "unwrapped",
 ]
@@ -107,3 +133,78 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def schema_of(operation: Any) -> torch.FunctionSchema:  # noqa: ANN401 -- an `OpOverload`, or a target of a graph
+    """The schema of an ATen operation: its name, its arguments and their defaults.
+
+    Example:
+        >>> schema_of(torch.ops.aten.relu.default).name
+        'aten::relu'
+    """
+    schema: torch.FunctionSchema = operation._schema
+    return schema
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Whether a module has hooks of its own that run with its forward.
+
+    Example:
+        >>> has_forward_hooks(nn.Linear(2, 2))
+        False
+    """
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def output_padding(layer: ConvTransposeNd, x: Tensor, output_size: list[int] | None) -> list[int]:
+    """The padding with which a transposed convolution reaches the requested output size.
+
+    Example:
+        >>> layer = nn.ConvTranspose1d(1, 1, kernel_size=3, stride=2)
+        >>> output_padding(layer, torch.ones(1, 1, 4), [10])
+        [1]
+    """
+    stride, kernel, dilation = list(layer.stride), list(layer.kernel_size), list(layer.dilation)
+    padding = [int(size) for size in layer.padding]  # a transposed convolution has numbers only
+    return list(layer._output_padding(x, output_size, stride, padding, kernel, len(kernel), dilation))
+
+
+def flat_weight_names(module: nn.RNNBase) -> list[str]:
+    """The names of a recurrent module's parameters, in the order in which the kernels take them.
+
+    Example:
+        >>> flat_weight_names(nn.LSTM(2, 3))[:2]
+        ['weight_ih_l0', 'weight_hh_l0']
+    """
+    return list(module._flat_weights_names)
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """A number that no other storage has as long as this one is alive.
+
+    Example:
+        >>> tensor = torch.ones(2)
+        >>> storage_id(tensor.untyped_storage()) == storage_id(tensor.view(1, 2).untyped_storage())
+        True
+    """
+    return int(storage._cdata)
+
+
+def keep_in_copies_(module: fx.GraphModule, attach: Callable[[fx.GraphModule], None]) -> None:
+    """Call a function on every deep copy of a traced module, which does not keep the hooks of the original."""
+    module._register_deepcopy_hook(attach)
+
+
+def inner_schedulers(scheduler: object) -> Iterable[object]:
+    """The learning-rate schedulers that one of torch's combines, as `torch.optim.lr_scheduler.SequentialLR`.
+
+    Example:
+        >>> inner_schedulers(object())
+        ()
+    """
+    return tuple(getattr(scheduler, "_schedulers", ()))
+
+
+def default_store() -> Any:  # noqa: ANN401 -- a `torch.distributed.Store`, where torch has it
+    """The key-value store through which the processes of the default group found each other."""
+    return torch.distributed.distributed_c10d._get_default_store()

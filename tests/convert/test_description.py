@@ -72,3 +72,12 @@ def test_a_prior_of_ones_own_cannot_be_written_down():
     vbdrop.convert_(model, vbdrop.Weights(prior=Own()))
     with pytest.raises(TypeError, match="must be one of hierarchical"):
         describe_conversion(model)
+
+
+def test_recurrent_layers_are_described():
+    model = nn.Sequential(nn.GRU(3, 4))
+    vbdrop.convert_(model, vbdrop.Units(threshold=0.5), vbdrop.Weights())
+    fresh = nn.Sequential(nn.GRU(3, 4))
+    convert_as_described_(fresh, describe_conversion(model))
+    assert list(fresh.state_dict()) == list(model.state_dict())
+    assert fresh[0].gate_hh_l0.all_gates[0].mode.threshold == 0.5

@@ -94,3 +94,15 @@ def test_files_and_functions_can_be_taken_in_at_once():
 def test_a_docstring_does_not_count_as_code():
     (function,) = ast.parse('def f():\n    """One.\n\n    Two.\n    """\n    x = 1\n    return x\n').body
     assert own_lines(function) == 3
+
+
+SAME_CLASS_TWICE = {"VBDropCallback": "the integrations of Lightning and transformers each have theirs"}
+
+
+def test_no_two_classes_have_the_same_name():
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    assert {n: where for n, where in places.items() if len(where) > 1 and n not in SAME_CLASS_TWICE} == {}

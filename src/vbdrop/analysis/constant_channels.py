@@ -5,13 +5,13 @@ from itertools import groupby
 from typing import Any
 
 from torch import fx, nn
-from torch._ops import OpOverload
 
+from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.channels import Channels, Grid
+from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
 from vbdrop.analysis.layer_shapes import owner, shape_of
-from vbdrop.analysis.rules import RULES
+from vbdrop.analysis.rules import rule_of
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
 """Operations that read no value of their input, only its batch size or nothing at all."""
@@ -56,6 +56,7 @@ def propagate(
         channels = facts.channels(result)
         if channels is not None:
             facts.pin(channels)
+    _keep_stacks(facts)
     _set_aside(facts)
     _freeze(facts)
     _decide_grids(facts)
@@ -70,11 +71,21 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
     name = node.target.overloadpacket.__name__
     if not is_tensor(node) and name.startswith(WITHOUT_CHANNELS):
         return None
-    rule = RULES.get(name) if node.target.namespace == "aten" else None
+    rule = rule_of(node.target)
     if rule is None:
         facts.keep(node, f"the operation {node.target} is not known")
         return None
     return rule(facts, node)
+
+
+def _keep_stacks(facts: ChannelFacts) -> None:
+    """Keep the units of all layers and directions where anything but a selection of one of them reads their states."""
+    returned = {*facts.traced.results, *facts.traced.effects}
+    for node, known in facts.by_node.items():
+        if isinstance(known, Stack) and (node in returned or not facts.unstacked.issuperset(node.users)):
+            for part in known.parts:
+                facts.pin(part)
+                facts.kept_for.append((part.units, "the states of all layers and directions are read together"))
 
 
 def _set_aside(facts: ChannelFacts) -> None:
@@ -85,8 +96,8 @@ def _set_aside(facts: ChannelFacts) -> None:
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:
         modules = [facts.model.get_submodule(owner(alias)) for alias in facts.aliases(weight)]
-        known = [module for module in modules if (shape := shape_of(module)) is not None and shape.inputs is not None]
-        ways = {(getattr(module, "transposed", False), getattr(module, "groups", 1)) for module in known}
+        shapes = [(module, shape) for module in modules if (shape := shape_of(module)) and shape.inputs is not None]
+        ways = {(shape.inputs_first, getattr(module, "groups", 1)) for module, shape in shapes}
         if len(ways | {(place.transposed, place.groups) for place in places}) == 1:
             continue
         for place in places:
@@ -113,7 +124,7 @@ def _freeze(facts: ChannelFacts) -> None:
 def _decide_grids(facts: ChannelFacts) -> None:
     """Let every grid be channels on one axis: the one for which other operations have tied its units already."""
 
-    def decided(known: Channels | Grid | None) -> Channels | None:
+    def decided(known: Channels | Grid | Stack | None) -> Channels | Stack | None:
         if not isinstance(known, Grid):
             return known
         fitting = (axis for axis in known.axes if known.fits(axis, facts.units))
@@ -123,6 +134,6 @@ def _decide_grids(facts: ChannelFacts) -> None:
         facts.by_node[node] = [decided(part) for part in known] if isinstance(known, list) else decided(known)
 
 
-def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | Grid | None:  # noqa: ANN401 -- arguments of a node
+def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | Grid | Stack | None:  # noqa: ANN401 -- arguments of a node
     known = facts.by_node.get(source)
     return known[index] if isinstance(known, list) else None

@@ -20,15 +20,18 @@ class Shape:
     Attributes:
         inputs: The attribute with the number of inputs, or None if the module has no such number.
         outputs: The attribute with the number of outputs.
+        inputs_first: Whether the weight's first axis runs over inputs.
     """
 
     inputs: str | None
     outputs: str
+    inputs_first: bool = False
 
 
 SHAPES: dict[type[nn.Module], Shape] = {
     nn.Linear: Shape("in_features", "out_features"),
-    **{kind: Shape("in_channels", "out_channels") for kind in (*CONVOLUTIONS, *TRANSPOSED)},
+    **{kind: Shape("in_channels", "out_channels") for kind in CONVOLUTIONS},
+    **{kind: Shape("in_channels", "out_channels", inputs_first=True) for kind in TRANSPOSED},
     **{kind: Shape(None, "num_features") for kind in BATCH_NORMS},
     nn.PReLU: Shape(None, "num_parameters"),
     nn.Embedding: Shape(None, "embedding_dim"),
@@ -36,6 +39,9 @@ SHAPES: dict[type[nn.Module], Shape] = {
     **{kind: Shape(None, "num_features") for kind in INSTANCE_NORMS},
 }
 """The nearest of these that a module is counts: what a subclass computes is seen in its trace."""
+
+NAMED_SHAPES = {"transformers.pytorch_utils.Conv1D": Shape("nx", "nf", inputs_first=True)}
+"""The same for classes of other packages, which are not imported for it, by their full names."""
 
 
 def shape_of(module: nn.Module) -> Shape | None:
@@ -47,7 +53,11 @@ def shape_of(module: nn.Module) -> Shape | None:
         >>> shape_of(Activated(3)).outputs
         'num_features'
     """
-    return next((SHAPES[kind] for kind in type(module).__mro__ if kind in SHAPES), None)
+    for kind in type(module).__mro__:
+        found = SHAPES.get(kind) or NAMED_SHAPES.get(f"{kind.__module__}.{kind.__qualname__}")
+        if found is not None:
+            return found
+    return None
 
 
 COUNTS = (

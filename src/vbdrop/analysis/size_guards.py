@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.graph import TRIED_BATCHES, export, is_tensor
 
 Axis = tuple[int, int]

@@ -5,7 +5,7 @@ import math
 from torch import fx
 
 from vbdrop.analysis.graph import Traced, arguments_of, size_of
-from vbdrop.analysis.rules.products import CONVOLUTIONS
+from vbdrop.analysis.rules.products import CONVOLUTIONS, MATRIX_PRODUCTS
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -44,6 +44,9 @@ def _of_node(traced: Traced, node: fx.Node) -> list[tuple[str, int]]:
         count = math.prod(size_of(source)) // (channels * traced.batch)
         return [(traced.names[call["weight"]], max(1, count))] if call["weight"] in traced.names else []
     tensors = [source for source in node.all_input_nodes if source in traced.names]
+    if operation in MATRIX_PRODUCTS:
+        count = math.prod(size_of(node)[:-1]) // traced.batch
+        return [(traced.names[tensor], max(1, count)) for tensor in tensors if len(size_of(tensor)) > 1]
     if operation in RECURRENT:
         steps = math.prod(size_of(node.all_input_nodes[0])[:-1]) // traced.batch
         return [(traced.names[tensor], max(1, steps)) for tensor in tensors if len(size_of(tensor)) > 1]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.size_guards import OtherSize
 

@@ -10,9 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
-from torch.utils import _pytree as pytree
 
-from vbdrop._torch_compat import is_sharded
+from vbdrop._torch_compat import is_sharded, pytree, unwrapped
 from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.analysis.size_guards import other_sizes
 from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement, outputs_of
@@ -203,7 +202,7 @@ class Compression:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
-        model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+        model = unwrapped(model)
         self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
         _check_whole(model)
         self.rewrite = rewrite

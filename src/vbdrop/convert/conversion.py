@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
-from vbdrop.analysis.channel_groups import find_groups
+from vbdrop._torch_compat import ConvNd
+from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights
+from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
+from vbdrop.layers.companions import weight_names
+from vbdrop.layers.unequal_recurrent import refit_
 
 IMAGE_CHANNELS = 4
 """A convolution with at most so many input channels is taken to see the image itself."""
@@ -57,6 +59,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
+    add_imported_layers_()
     unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)
@@ -86,7 +89,7 @@ def _convert_one(
     kind = type(mode).__name__
     chosen, left = {}, {}
     modules = list(candidates(model))
-    first = next((module for _, module in modules if isinstance(module, tuple(LAYERS))), None)
+    first = next((module for _, module in modules if isinstance(module, (nn.Embedding, *LAYERS))), None)
     for name, module in modules:
         reason = survey.why_left(module) or why_not_again(module, mode) or unused.get(name)
         inputs = outputs = False
@@ -103,7 +106,8 @@ def _convert_one(
     groups = None
     if plain is not None and isinstance(mode, Units):
         groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
-        reasons = {name: groups.left[name] for name in chosen if name in groups.left and not chosen[name][2]}
+        inside = [name for name in chosen if not chosen[name][2]]
+        reasons = {name: reason for name in inside if (reason := _why_ungated(groups, name, model))}
         if len(reasons) < len(chosen):
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
@@ -114,11 +118,25 @@ def _convert_one(
     if groups is not None and isinstance(mode, Units):
         share_gates_(model, mode, groups)
     for name, (module, inputs, outputs) in chosen.items():
+        if groups is not None and isinstance(module, nn.RNNBase):
+            continue  # its gates are those of the groups
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
+        own_inputs = own_inputs and not _sees_data(module, module is first)
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
     if not chosen:
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
     report.add(kind, list(chosen), left, groups)
+
+
+def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
+    """Why a layer has no gates among those of the channel groups, or None if it has some, or may have its own."""
+    module = model.get_submodule(name)
+    if not isinstance(module, nn.RNNBase):
+        return groups.left.get(name)
+    matrices = [f"{name}.{matrix}".lstrip(".") for matrix in weight_names(module)]
+    if any(matrix in groups.readers for matrix in matrices):
+        return None
+    return next((groups.left[matrix] for matrix in matrices if matrix in groups.left), "none of its units can go")
 
 
 def _reasons(left: dict[str, str], most: int = 5) -> str:
@@ -140,7 +158,12 @@ def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
 
 
 def _sees_image(module: nn.Module, is_first: bool) -> bool:
-    return isinstance(module, _ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
+    return isinstance(module, ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
+
+
+def _sees_data(module: nn.Module, is_first: bool) -> bool:
+    """Whether a recurrent layer reads the sequences themselves; its hidden units have gates in any case."""
+    return isinstance(module, nn.RNNBase) and is_first
 
 
 def _as_noisy_(module: nn.Module) -> NoisyLayer:
@@ -202,3 +225,5 @@ def forget_noise_(module: NoisyLayer) -> None:
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     module.strip_()
     _set_class_(module, plain[type(module)])
+    if isinstance(module, nn.RNNBase):
+        refit_(module)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+
+from vbdrop._torch_compat import pytree
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments by position, and by name."""

@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from vbdrop._torch_compat import unwrapped
+from vbdrop._torch_compat import BatchNormNd, unwrapped
 from vbdrop.convert.evaluating import evaluating
 from vbdrop.layers import Variational
 from vbdrop.objective.checks import some
@@ -134,11 +133,11 @@ def noisy_norms(model: nn.Module) -> list[str]:
     ]
 
 
-def _norms(model: nn.Module) -> dict[str, _BatchNorm]:
+def _norms(model: nn.Module) -> dict[str, BatchNormNd]:
     """The BatchNorm layers that keep statistics."""
-    return {n: m for n, m in model.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
+    return {n: m for n, m in model.named_modules() if isinstance(m, BatchNormNd) and m.running_mean is not None}
 
 
-def _fingerprint(norm: _BatchNorm) -> int:
+def _fingerprint(norm: BatchNormNd) -> int:
     statistics = [value for value in (norm.running_mean, norm.running_var) if value is not None]
     return hash(tuple(value.cpu().double().numpy().tobytes() for value in statistics))

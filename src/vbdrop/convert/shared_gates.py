@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
 from vbdrop.layers import Gate, NoisyLayer, SharedGate, Units
+from vbdrop.layers.companions import weight_names
 
 
 class PlainGraph(NamedTuple):
@@ -54,7 +55,8 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
     units = sum(group.units for group in found.groups)
     mean = sum(group.units * group.weights for group in found.groups) / max(units, 1)
     gates: dict[int, Gate] = {}
-    for path, members in found.readers.items():
+    for name, members in found.readers.items():
+        path, matrix = _place(model, name)
         layer = model.get_submodule(path)
         if not isinstance(layer, NoisyLayer):
             raise TypeError(f"the layer {path!r} must be a noisy one; got {type(layer).__name__}.")
@@ -63,7 +65,8 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
         for number in numbers:
             if number not in gates:
                 group = found.groups[number]
-                gate = Gate(group.units, layer.unit_axis, replace(mode, filter_fn=None, outputs=None), layer.weight)
+                weight = layer.get_parameter(matrix)
+                gate = Gate(group.units, layer.unit_axis, replace(mode, filter_fn=None, outputs=None), weight)
                 gate.kl_factor = group.weights / mean
                 gates[number] = gate
                 own[f"{group.name.replace('.', '_')}_channels"] = gate
@@ -72,4 +75,11 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
         for number in numbers:
             index[members[:, 0] == number] += start
             start += found.groups[number].units
-        layer.share_gate_(SharedGate(layer.unit_axis, own, [gates[number] for number in numbers], index))
+        layer.share_gate_(SharedGate(layer.unit_axis, own, [gates[number] for number in numbers], index), matrix)
+
+
+def _place(model: nn.Module, reader: str) -> tuple[str, str]:
+    """The module and the name of the matrix of a reader: a layer's name, or that of a recurrent layer's matrix."""
+    path, _, matrix = reader.rpartition(".")
+    is_matrix = matrix in weight_names(model.get_submodule(path)) and matrix != "weight"
+    return (path, matrix) if is_matrix else (reader, "weight")

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from vbdrop.data import NORMALISATIONS, SPLITS
@@ -60,7 +61,7 @@ class Config:
     arithmetic: str = "kernels"
     split: str = "image"
 
-    @property
+    @cached_property  # a queue of hundreds of runs asks for it at every poll
     def id(self) -> str:
         """Identifies the run: the same on every machine, whatever the folders, workers and times.
 

@@ -6,9 +6,11 @@ from itertools import groupby
 from typing import Any
 
 from vbdrop.experiments.curves import CLOSE, at_one_size
+from vbdrop.experiments.paired import LEAST, paired
 from vbdrop.experiments.protocol import Column, Protocol
 from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import Stat, Table, TableCell
+from vbdrop.experiments.versus import versus
 from vbdrop.methods import Plain
 from vbdrop.sheets import Sheet
 
@@ -20,6 +22,7 @@ BESIDE = (PAPER, TO_BASE)
 """Columns that belong to the one before them."""
 DEFAULT = "*"
 OLDER = "†"
+EDGE = "‡"
 
 
 def layout(table: Table) -> list[Sheet]:
@@ -47,6 +50,7 @@ def chosen(table: Table) -> Sheet | None:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
         setting, second = (described(each or {}) or NONE for each in (cell.choice, cell.runner_up))
+        setting += EDGE if cell.edges else ""
         found, other = cell.validation, cell.runner_up_validation
         rows.append(
             (
@@ -96,7 +100,8 @@ def notes(table: Table) -> list[str]:
     if protocol.on_validation:
         said.append(
             "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
-            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent; "
+            "data play no part. To base: the difference of the mean errors in points (with the 95 % interval of the "
+            f"paired t-test from {LEAST} seeds on), of the mean ratios in percent; "
             "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest, if "
             f"none is more than {100 * (CLOSE - 1):.0f} % larger."
         )
@@ -110,6 +115,8 @@ def notes(table: Table) -> list[str]:
             "The setting is what the validation split chose. Every setting is tried with one seed, the better half of "
             "them with a second one, and the means over both decide; of equally good settings, the simplest."
         )
+    if any(cell.edges for cell in table.cells):
+        said.append(f"{EDGE} The chosen value is an end of what was tried: a better one may lie beyond it.")
     if protocol.kind == "neurons":
         said.append(
             "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
@@ -167,7 +174,7 @@ def missing(table: Table, options: str = "") -> list[str]:
         table: The table.
         options: Further options of the commands, such as a folder of records.
     """
-    whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
+    whole = len(table.cells) == sum(len(row.only or table.protocol.columns) for row in table.protocol.rows)
     if whole and all(cell.ours is None and cell.command is not None for cell in table.cells):
         return [f"{_command(table.cells).partition(' --row')[0]}{options}"]
     said = []
@@ -200,6 +207,20 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
+def sheets(table: Table) -> list[Sheet]:
+    """Lay out everything that a table has: its figures, the comparisons seed by seed, and the settings.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.table_runs import Book
+        >>> from vbdrop.experiments.paper_tables import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> [sheet.title for sheet in sheets(table(Book(protocol_of(4), Path("no/such/folder"))))]
+        ['LeNet-300-100', 'LeNet-5-Caffe']
+    """
+    return [*layout(table), *(sheet for sheet in (versus(table), chosen(table)) if sheet is not None)]
+
+
 def markdown(table: Table) -> str:
     """Write a table in Markdown.
 
@@ -211,7 +232,7 @@ def markdown(table: Table) -> str:
         >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
         | No dropout | not run | 22.01 |
     """
-    every = [*layout(table), *([selection] if (selection := chosen(table)) else [])]
+    every = sheets(table)
     parts = [f"# {table.protocol.name}: {table.protocol.title}"]
     for index, sheet in enumerate(every):
         lines = ["| " + " | ".join(sheet.header) + " |", "|" + "---|" * len(sheet.header)]
@@ -291,8 +312,10 @@ def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
     if cell.ours is None or base is None or base.ours is None:
         return NONE, NONE, NONE
     same = at_one_size(cell.curves, base.curves)
+    pairs = paired(*({run.seed: run.error for run in each.by_seed} for each in (cell, base)))
+    sure = "" if pairs is None or pairs.low is None else f" ({pairs.low:+.2f} to {pairs.high:+.2f})"
     return (
-        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}",
+        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}{sure}",
         _percent_more(cell.ours.ratio.mean, base.ours.ratio.mean),
         NONE if same is None else f"{same.first - same.second:+.2f} at {same.ratio:.0f}x",
     )

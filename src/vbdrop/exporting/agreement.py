@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.exporting.errors import ExportError, telling
 
 Inputs = tuple[Tensor, ...]

@@ -14,8 +14,8 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import OpOverload, pytree, schema_of
 from vbdrop.analysis.graph import arguments_of
 from vbdrop.exporting.c_builder import Builder, Call, Variable
 from vbdrop.exporting.c_operations import OPERATIONS
@@ -139,13 +139,13 @@ def _run(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:  #
 
 def _bind(node: fx.Node, values: dict[fx.Node, Any]) -> Call:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
         raise ExportError(f"the C writer cannot write the operation `{target}` (node `{node.name}`).")
     value = node.meta.get("val")
     first = value[0] if isinstance(value, list | tuple) and value else value
     shape = tuple(int(size) for size in first.shape[1:]) if isinstance(first, torch.Tensor) else ()
     arguments = fx.map_arg(arguments_of(node), lambda used: values[used])
-    return Call(target._schema.name.removeprefix("aten::"), node.name, dict(arguments), shape)
+    return Call(schema_of(target).name.removeprefix("aten::"), node.name, dict(arguments), shape)
 
 
 def _constant(call: Call, node: fx.Node) -> Any:  # noqa: ANN401 -- a value of the graph can be anything

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.utils import _pytree as pytree
 
+from vbdrop._torch_compat import pytree
 from vbdrop.exporting.agreement import BATCH, Inputs, Runtime, outputs_of, resized
 from vbdrop.exporting.errors import telling
 from vbdrop.exporting.quiet import quiet_torch

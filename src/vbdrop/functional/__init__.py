@@ -11,10 +11,11 @@ from vbdrop.functional.local_reparameterization import (
     posterior_reference,
 )
 from vbdrop.functional.masks import alive, keep_factor, masked
-from vbdrop.functional.products import Convolution, MatrixProduct, Product
+from vbdrop.functional.products import Convolution, InputsFirstProduct, MatrixProduct, Product
 
 __all__ = [
     "Convolution",
+    "InputsFirstProduct",
     "MatrixProduct",
     "Product",
     "alive",

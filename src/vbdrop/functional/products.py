@@ -1,4 +1,4 @@
-"""The two linear maps with noise: a matrix product and a convolution."""
+"""The linear maps with noise: a matrix product, in either layout of its weight, and a convolution."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +27,21 @@ class MatrixProduct:
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ weight.T + bias``."""
         return F.linear(x, weight, bias)
+
+
+@dataclass(frozen=True)
+class InputsFirstProduct:
+    """The product of a layer whose weight has its inputs on the first axis, ``x @ weight + bias``.
+
+    Example:
+        >>> import torch
+        >>> InputsFirstProduct()(torch.ones(1, 2), torch.tensor([[1.0], [2.0]]))
+        tensor([[3.]])
+    """
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``x @ weight + bias``."""
+        return F.linear(x, weight.t(), bias)
 
 
 @dataclass(frozen=True)

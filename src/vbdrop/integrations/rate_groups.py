@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from vbdrop._torch_compat import inner_schedulers
 from vbdrop.convert import param_groups
 from vbdrop.objective.decay import rate_parameters
 
@@ -72,7 +73,7 @@ def _add_group_(optimizer: Optimizer, group: dict[str, Any], schedulers: Iterabl
 
 
 def _tell_(scheduler: object, group: dict[str, Any], before: int, like: int) -> None:
-    for inner in getattr(scheduler, "_schedulers", ()):
+    for inner in inner_schedulers(scheduler):
         _tell_(inner, group, before, like)
     for name in PER_GROUP:
         values = getattr(scheduler, name, None)

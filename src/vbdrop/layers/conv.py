@@ -5,7 +5,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vbdrop._torch_compat import ConvNd, ConvTransposeNd
+from vbdrop._torch_compat import ConvNd, ConvTransposeNd, output_padding
 from vbdrop.functional import Convolution
 from vbdrop.layers.layer import NoisyLayer
 
@@ -94,16 +94,8 @@ class _NoisyConvTranspose(_NoisyConvNd, ConvTransposeNd):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """The layer's output, with noise in training."""
         padding = cast(tuple[int, ...], self.padding)  # a transposed convolution has numbers only
-        output_padding = self._output_padding(
-            input,
-            output_size,
-            list(self.stride),
-            list(padding),
-            list(self.kernel_size),
-            self._dims,
-            list(self.dilation),
-        )
-        product = Convolution(self.stride, padding, self.dilation, True, tuple(output_padding), self.groups)
+        extra = tuple(output_padding(self, input, output_size))
+        product = Convolution(self.stride, padding, self.dilation, True, extra, self.groups)
         return self._batched(input, product)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop._torch_compat import has_global_hooks
+from vbdrop._torch_compat import has_forward_hooks, has_global_hooks
 from vbdrop.functional import alive, apply_gate, masked, noisy_gates_reference
 from vbdrop.kernels import gated_linear, noisy_gates
 from vbdrop.layers.modes import Units
@@ -91,7 +91,7 @@ class Gate(Variational):
             The output; None where the gates have to be called by themselves: in eval, for their hooks or a forward of
             their own, or where the kernel cannot take the tensors.
         """
-        hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+        hooks = has_forward_hooks(self) or self._backward_hooks or self._backward_pre_hooks
         own_forward = type(self) is not Gate or "forward" in self.__dict__
         if hooks or has_global_hooks() or own_forward or not (self.training and self.fused):
             return None

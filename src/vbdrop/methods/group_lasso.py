@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from vbdrop._torch_compat import ConvNd, ConvTransposeNd
 from vbdrop.methods.shared.checks import check_not_negative, check_positive, check_share
 from vbdrop.methods.shared.losses import cross_entropy
 from vbdrop.methods.shared.masks import MASK, add_masks_, apply_masks_, mask_of, remove_buffers_
@@ -54,10 +54,10 @@ def groups_of(model: nn.Module) -> Iterator[tuple[nn.Module, Tensor, int]]:
     """
     layers = [layer for _, layer in weight_layers(model)]
     for index, layer in enumerate(layers):
-        outputs, inputs = (1, 0) if isinstance(layer, _ConvTransposeNd) else (0, 1)
+        outputs, inputs = (1, 0) if isinstance(layer, ConvTransposeNd) else (0, 1)
         if index < len(layers) - 1:
             yield layer, layer.weight, outputs
-        if not (index == 0 and isinstance(layer, _ConvNd)):
+        if not (index == 0 and isinstance(layer, ConvNd)):
             yield layer, layer.weight, inputs
 
 

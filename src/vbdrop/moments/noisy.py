@@ -6,8 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from vbdrop._torch_compat import ConvNd, ConvTransposeNd, output_padding
 from vbdrop.functional import masked
 from vbdrop.layers import Conv1d, ConvTranspose1d, Gate, Linear, NoisyLayer, Variational
 from vbdrop.layers.noisy import NoisyTensor
@@ -86,27 +86,27 @@ def linear_map(layer: nn.Module, output_size: list[int] | None = None) -> Map:
         >>> linear_map(nn.Linear(2, 1))(torch.ones(1, 2), torch.ones(1, 2), None)
         tensor([[2.]])
     """
-    if isinstance(layer, _ConvTransposeNd):
+    if isinstance(layer, ConvTransposeNd):
         return _transposed_map(layer, output_size)
     if output_size is not None:
         raise NoRuleError(f"`output_size` of {type(layer).__name__}")
     if isinstance(layer, nn.Linear):
         return F.linear
-    if isinstance(layer, _ConvNd):
+    if isinstance(layer, ConvNd):
         convolve: Map = layer._conv_forward
         return convolve
     raise NoRuleError(type(layer).__name__)
 
 
-def _transposed_map(layer: _ConvTransposeNd, output_size: list[int] | None) -> Map:
+def _transposed_map(layer: ConvTransposeNd, output_size: list[int] | None) -> Map:
     dims = len(layer.kernel_size)
     convolve: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
-    stride, kernel, dilation = list(layer.stride), list(layer.kernel_size), list(layer.dilation)
+    stride, dilation = list(layer.stride), list(layer.dilation)
     padding = list(cast(tuple[int, ...], layer.padding))  # for a transposed convolution always numbers
 
     def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output_padding = layer._output_padding(x, output_size, stride, padding, kernel, dims, dilation)
-        return convolve(x, weight, bias, stride, padding, output_padding, layer.groups, dilation)
+        extra = output_padding(layer, x, output_size)
+        return convolve(x, weight, bias, stride, padding, extra, layer.groups, dilation)
 
     return apply
 

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from vbdrop._torch_compat import default_store
+
 _watches = count()
 
 
@@ -38,7 +40,7 @@ class RankWatch:
         self._prefix = f"vbdrop/noise/{next(_watches)}"
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return
-        self._store = dist.distributed_c10d._get_default_store()
+        self._store = default_store()
         self._state = noise_state(next(model.parameters()).device)
         self._store.set(f"{self._prefix}/{dist.get_rank()}", self._state)
 

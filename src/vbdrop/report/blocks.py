@@ -26,7 +26,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TableBlock:
     """A table.
 
     Attributes:
@@ -94,7 +94,7 @@ class Slider:
     )  # fmt: skip
 
 
-Block: TypeAlias = Figure | Grid | Note | Slider
+Block: TypeAlias = Figure | TableBlock | Note | Slider
 
 
 @dataclass(frozen=True)

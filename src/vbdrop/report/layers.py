@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vbdrop.report.blocks import Block, Grid, Note
+from vbdrop.report.blocks import Block, Note, TableBlock
 from vbdrop.report.reading import Run
 from vbdrop.report.wording import remedy, thousands
 
@@ -45,7 +45,7 @@ def _table(run: Run, heading: str) -> Block:
     header: tuple[str, ...] = ("Layer", "Weights", "Not zero", "Zeros", "Inputs left", "Outputs left")
     header = (*header, "Shape", "Small shape") if shapes else header
     rows.append((*total, *[""] * (len(header) - len(total))))
-    return Grid(
+    return TableBlock(
         "Before and after: a zero weight needs no multiplication, and a unit without weights is removed.",
         header,
         tuple(rows),

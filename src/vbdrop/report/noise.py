@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vbdrop.report.blocks import Block, Figure, Grid, Note
+from vbdrop.report.blocks import Block, Figure, Note, TableBlock
 from vbdrop.report.drawing import INK, MUTED, SERIES, Canvas
 from vbdrop.report.reading import Run
 from vbdrop.report.wording import remedy, short, thousands
@@ -126,4 +126,4 @@ def _means(run: Run, heading: str) -> Block:
         for name, rate in rates.items()
     )  # fmt: skip
     header = ("Layer or gate", "Weights or units", "Mean rate p", "Dead", "Share dead")
-    return Grid("The learned dropout rates, one layer or gate per row.", header, rows, heading, wide=False)
+    return TableBlock("The learned dropout rates, one layer or gate per row.", header, rows, heading, wide=False)

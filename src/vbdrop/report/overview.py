@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vbdrop.report.blocks import Block, Grid, Note
+from vbdrop.report.blocks import Block, Note, TableBlock
 from vbdrop.report.reading import Run
 from vbdrop.report.wording import DATA, NETWORKS, thousands, times
 
@@ -13,7 +13,7 @@ def overview(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
     names = list(dict.fromkeys(name for each in facts for name in each))
     rows = tuple((name, *(each.get(name, "–") for each in facts)) for name in names)
     strong = frozenset(index for index, row in enumerate(rows) if row[0] in ("Error", "Remaining weights"))
-    blocks: list[Block] = [Grid("Settings, results, and the machine.", ("", *labels), rows, strong=strong)]
+    blocks: list[Block] = [TableBlock("Settings, results, and the machine.", ("", *labels), rows, strong=strong)]
     for run, label in zip(runs, labels, strict=True):
         if run.diverged:
             epoch = run.result["diverged_in_epoch"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vbdrop.report.blocks import Block, Figure, Grid, Note
+from vbdrop.report.blocks import Block, Figure, Note, TableBlock
 from vbdrop.report.drawing import MUTED, SERIES, Canvas
 from vbdrop.report.reading import Run
 from vbdrop.report.wording import microseconds, remedy, size, times
@@ -77,4 +77,4 @@ def _table(found: dict[str, Any], heading: str) -> Block:
         f"Bytes and median latency on one thread of {found['processor']}, measured in turn in one run. "
         f"The small network has an error of {found['error']:.2f} %."
     )
-    return Grid(caption, header, shown + missing, heading)
+    return TableBlock(caption, header, shown + missing, heading)

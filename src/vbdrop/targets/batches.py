@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from vbdrop._torch_compat import pytree
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 """The keys under which a batch that is a dict may have its targets."""
@@ -18,7 +19,7 @@ Split = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Batch:
+class ModelBatch:
     """One batch, ready for a model.
 
     Attributes:
@@ -39,14 +40,14 @@ class Batch:
         """What a model says."""
         return model(*self.args, **self.kwargs)
 
-    def first(self, count: int) -> "Batch":
+    def first(self, count: int) -> "ModelBatch":
         """The first few examples."""
         size = len(self)
 
         def cut(leaf: Any) -> Any:  # noqa: ANN401
             return leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else leaf
 
-        return Batch(*pytree.tree_map(cut, (self.args, self.kwargs, self.targets)))
+        return ModelBatch(*pytree.tree_map(cut, (self.args, self.kwargs, self.targets)))
 
 
 class Batches:
@@ -104,7 +105,7 @@ class Batches:
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[ModelBatch]:
         """The batches of one epoch; a random order is drawn from torch's own generator."""
         if self._arrays is None:
             for raw in self._source:
@@ -114,19 +115,19 @@ class Batches:
         for chosen in torch.split(order, self._batch_size):
             yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
 
-    def _checked_example(self) -> Batch:
+    def _checked_example(self) -> ModelBatch:
         with torch.random.fork_rng(devices=[]):
             first = next(iter(self), None)
         if first is None or len(first) == 0:
             raise ValueError(f"`{self._what}` must hold at least one batch; it is empty.")
         return first
 
-    def _batch(self, raw: Any) -> Batch:  # noqa: ANN401
+    def _batch(self, raw: Any) -> ModelBatch:  # noqa: ANN401
         inputs, targets = self._split(raw) if self._split else self._apart(raw)
         inputs, targets = pytree.tree_map(self._moved, (inputs, targets))
         if isinstance(inputs, Mapping):
-            return Batch((), dict(inputs), targets)
-        return Batch(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, targets)
+            return ModelBatch((), dict(inputs), targets)
+        return ModelBatch(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, targets)
 
     def _apart(self, raw: Any) -> tuple[Any, Any]:  # noqa: ANN401
         if isinstance(raw, Mapping):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vbdrop.targets.batches import Batch, Batches
+from vbdrop.targets.batches import Batches, ModelBatch
 
 Loss = Callable[[Any, Any], Tensor]
 """``loss(outputs, targets)``, the mean over a batch."""
@@ -29,7 +29,7 @@ def default_loss(outputs: Any, targets: Any) -> Tensor:  # noqa: ANN401
     return nn.functional.mse_loss(outputs.reshape(targets.shape), targets)
 
 
-def checked_loss(loss: Loss, model: nn.Module, batch: Batch) -> Tensor:
+def checked_loss(loss: Loss, model: nn.Module, batch: ModelBatch) -> Tensor:
     """The loss of a batch.
 
     Raises:

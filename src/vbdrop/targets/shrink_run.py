@@ -15,7 +15,7 @@ from vbdrop.compression import Compressed, compress
 from vbdrop.convert import convert_, param_groups, recalibrate_
 from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
-from vbdrop.targets.batches import Batch, Batches
+from vbdrop.targets.batches import Batches, ModelBatch
 from vbdrop.targets.losses import Loss, checked_loss, error_of
 from vbdrop.targets.path import Stage
 from vbdrop.targets.progress import Progress
@@ -338,6 +338,6 @@ class _OnBatches(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch) -> Any:  # noqa: ANN401
+    def forward(self, batch: ModelBatch) -> Any:  # noqa: ANN401
         """The outputs of the batch."""
         return batch.outputs(self.model)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
+
+from vbdrop._torch_compat import ConvNd
 
 
-def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | _ConvNd]]:
+def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | ConvNd]]:
     """Yield the linear and convolutional layers with their names, in the order of their definition.
 
     Example:
@@ -18,7 +19,7 @@ def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | _ConvNd]]
         ['conv1', 'conv2', 'fc1', 'fc2']
     """
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | _ConvNd):
+        if isinstance(module, nn.Linear | ConvNd):
             yield name, module
 
 

@@ -15,7 +15,7 @@ MATRIX_PRODUCTS = ("matmul", "mm", "bmm", "addmm")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 
 
-class Call(NamedTuple):
+class ProductCall(NamedTuple):
     """A product, read from the graph.
 
     Attributes:
@@ -47,7 +47,7 @@ def linear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A linear layer reads and writes the last axis."""
     call = arguments_of(node)
     axis = len(size_of(call["input"])) - 1
-    return _product(facts, Call(node, call["input"], call["weight"], call["bias"], axis, axis))
+    return _product(facts, ProductCall(node, call["input"], call["weight"], call["bias"], axis, axis))
 
 
 def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -60,7 +60,7 @@ def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     if not is_plain or facts.name(weight) is None or len(size_of(weight)) != MATRIX:
         return batched_product(facts, node)
     axes = len(size_of(source)) - 1, len(size_of(node)) - 1
-    return _product(facts, Call(node, source, weight, bias, *axes, transposed=True, takes_bias=bias is not None))
+    return _product(facts, ProductCall(node, source, weight, bias, *axes, transposed=True, takes_bias=bias is not None))
 
 
 def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -78,7 +78,9 @@ def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         if len(letters[weight]) == MATRIX and len(summed) == len(kept) == 1 and summed in letters[source]:
             axes = letters[source].index(summed), result.index(kept)
             transposed = letters[weight].startswith(summed)
-            return _product(facts, Call(node, source, weight, None, *axes, transposed=transposed, takes_bias=False))
+            return _product(
+                facts, ProductCall(node, source, weight, None, *axes, transposed=transposed, takes_bias=False)
+            )
     facts.keep(node, f"{node.target} reads every channel", report=False)
     return None
 
@@ -97,7 +99,7 @@ def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         set(kernel) == {1} if padding == "same" else not any(padding if isinstance(padding, list) else [padding])
     )
     axis = len(size_of(call["input"])) - len(kernel) - 1
-    site = Call(node, call["input"], call["weight"], call["bias"], axis, axis)
+    site = ProductCall(node, call["input"], call["weight"], call["bias"], axis, axis)
     return _product(
         facts, site._replace(groups=call["groups"], transposed=transposed, folds=unpadded and not transposed)
     )
@@ -115,17 +117,18 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     facts.tie_tensor(name, 1, units)
     facts.tie_tensor(name, 0, facts.pinned_channels(0, weight.shape[0]).units)
     facts.followers.append(Follower(node, name, 1, units))
+    facts.other_writers.setdefault(name, units)
     channels = Channels.varying(len(size_of(node)) - 1, units)
     return channels.with_values((weight == weight[:1]).all(0), weight[0])
 
 
-def _product(facts: ChannelFacts, call: Call) -> Channels | None:
+def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     weight, weight_name = facts.tensor(call.weight), facts.name(call.weight)
     reason = facts.why_fixed(call.weight, call.bias)
     if reason or weight is None or weight_name is None:
         facts.keep(call.node, reason or "its weight is computed in the forward")
         return None
-    inputs = _inputs(facts, call.source, call.in_axis)
+    inputs = entering(facts, call.source, call.in_axis)
     matrix = _by_group(weight, call.groups, call.transposed)
     nonzero, total = (matrix != 0).any(-1), matrix.sum(-1)
     outputs = Channels.varying(call.out_axis, facts.units.new(call.groups * nonzero.shape[1]))
@@ -134,12 +137,12 @@ def _product(facts: ChannelFacts, call: Call) -> Channels | None:
         *(call.node, call.source, weight_name, facts.name(call.bias), inputs, outputs),
         *(call.transposed, call.folds, call.takes_bias, nonzero, total),
     )
-    _tie(facts, product)
+    tie(facts, product)
     facts.products.append(product)
     return outputs
 
 
-def _inputs(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
+def entering(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
     """The channels that enter; where they are not known, or lie on another axis, all of them stay."""
     channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
@@ -167,7 +170,7 @@ def _constants(
     return ~varies.any(-1).flatten(), value.view(groups * outputs)
 
 
-def _tie(facts: ChannelFacts, product: ProductSite) -> None:
+def tie(facts: ChannelFacts, product: ProductSite) -> None:
     """A weight that is used at several places has the same units at all of them."""
     sides: tuple[int | str, int | str] = (1, 0) if not product.transposed else (0, 1)
     if product.groups > 1:  # an axis of the weight then runs over the units of each group in turn

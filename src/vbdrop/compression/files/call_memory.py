@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from vbdrop._torch_compat import FakeTensor, FakeTensorMode, TorchDispatchMode, keep_in_copies_, pytree, storage_id
 
 PER_BYTE = 2048
 """The bytes that a call may take for each byte of a floating-point input."""
@@ -44,7 +43,7 @@ class CallMemory:
     def attach(self, module: fx.GraphModule) -> None:
         """Check every call of a module and of its copies; torch does not keep hooks when it pickles a graph."""
         self._attach_to_one(module)
-        module._register_deepcopy_hook(self._attach_to_one)
+        keep_in_copies_(module, self._attach_to_one)
 
     def _attach_to_one(self, module: fx.GraphModule) -> None:
         module.register_forward_pre_hook(self, with_kwargs=True)
@@ -87,7 +86,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
+        key, size = storage_id(storage), storage.nbytes()
         if key in self.alive and not _is_gone(self.alive[key][0]):
             return
         self.total += size - self.alive.pop(key, (None, 0))[1]

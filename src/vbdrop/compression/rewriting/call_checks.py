@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from vbdrop._torch_compat import schema_of
 from vbdrop.compression.rewriting.operations import Operation, find_operation, overload_of
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -77,7 +78,7 @@ def check_call(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ki
         raise CallError(f"the operation {target} is not one that a program can call")
     if target.startswith("operator."):
         return _check_arithmetic(target, operation, args, kwargs, kinds)
-    schema = overload_of(target)._schema
+    schema = schema_of(overload_of(target))
     given = _bound(target, schema, args, kwargs)
     for argument in schema.arguments:
         if argument.name in given:

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd, OpOverload, has_forward_hooks
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, concrete, is_tensor
 from vbdrop.analysis.layer_shapes import BATCH_NORMS, COUNTS, owner
@@ -116,8 +115,8 @@ class Writer:
             return None
         (path,) = paths
         module = self.facts.model.get_submodule(path)
-        hooks = (module._forward_hooks, module._forward_pre_hooks)  # what they do was traced, and is in the graph
-        if not path or any(hooks) or not _is_operation_of(module, node):
+        hooked = has_forward_hooks(module)  # what hooks do was traced, and is in the graph
+        if not path or hooked or not _is_operation_of(module, node):
             return None
         call = arguments_of(node)
         given = {name: self.facts.name(call[name]) for name in TENSORS if call.get(name) is not None}
@@ -135,7 +134,7 @@ def _is_operation_of(module: nn.Module, node: fx.Node) -> bool:
 def _same_call(module: nn.Module, node: fx.Node) -> bool:
     """Whether the module's own settings are those of the traced call."""
     call = arguments_of(node)
-    if not isinstance(module, _ConvNd):
+    if not isinstance(module, ConvNd):
         return all(concrete(call[name]) == getattr(module, name) for name in ("eps", "num_groups") if name in call)
     if call["groups"] != module.groups:
         return False

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
 
+from vbdrop._torch_compat import OpOverload
 from vbdrop.compression.rewriting.call_checks import ANY, DTYPES, TENSOR, CallError, check_call
 from vbdrop.compression.rewriting.operations import ARITHMETIC_ON_SIZES, function_of
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd
 from vbdrop.convert import convert_, deterministic_
 from vbdrop.layers import LAYERS, NoisyLayer, Units
 from vbdrop.train.sparsity import weight_layers
@@ -57,7 +57,7 @@ def last_convolution(model: nn.Module) -> nn.Module | None:
     """
     layers = [layer for _, layer in weight_layers(model)]
     for layer, following in pairwise(layers):
-        if isinstance(layer, _ConvNd) and isinstance(following, nn.Linear):
+        if isinstance(layer, ConvNd) and isinstance(following, nn.Linear):
             return layer
     return None
 

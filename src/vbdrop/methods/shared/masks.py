@@ -6,15 +6,15 @@ after each step, so that the optimizer has no effect on it. The mask is part of 
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
+from vbdrop._torch_compat import ConvNd
 from vbdrop.train.sparsity import weight_layers
 
 MASK = "mask"
 """The buffer's name: a boolean tensor of the weight's shape, True where the weight is kept."""
 
 
-def add_buffers_(model: nn.Module, **buffers: Tensor | None) -> list[nn.Linear | _ConvNd]:
+def add_buffers_(model: nn.Module, **buffers: Tensor | None) -> list[nn.Linear | ConvNd]:
     """Give every linear and convolutional layer a buffer of each name.
 
     Args:

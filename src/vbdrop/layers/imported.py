@@ -1,0 +1,44 @@
+"""Layers of other packages: they join the table once their package is imported, and none is imported for that."""
+
+import importlib
+import sys
+from typing import Any
+
+from torch import nn
+
+from vbdrop.layers.inputs_first import InputsFirstLinear
+from vbdrop.layers.layer import NoisyLayer
+from vbdrop.layers.table import LAYERS
+
+IMPORTED: dict[str, tuple[str, type[NoisyLayer]]] = {
+    "Conv1D": ("transformers.pytorch_utils", InputsFirstLinear),
+}
+"""The name of a layer -> the module that defines it, and the noisy part that it is joined with."""
+
+
+def add_imported_layers_() -> None:
+    """Add to the table the layers of packages that have been imported meanwhile.
+
+    Example:
+        >>> add_imported_layers_()
+        >>> nn.Linear in LAYERS
+        True
+    """
+    for name, (module, noisy) in IMPORTED.items():
+        plain = getattr(sys.modules.get(module), name, None)
+        if isinstance(plain, type) and plain not in LAYERS:
+            _join(name, plain, noisy)
+
+
+def _join(name: str, plain: type[nn.Module], noisy: type[NoisyLayer]) -> None:
+    """Make the noisy class of a plain layer; it is found under its name in this module, also by pickle."""
+    joined = type(name, (noisy, plain), {"__module__": __name__, "__doc__": f"`{plain.__module__}.{name}` with noise."})
+    globals()[name] = LAYERS[plain] = joined
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a class that pickle asks for
+    if name not in IMPORTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module(IMPORTED[name][0])
+    add_imported_layers_()
+    return globals()[name]
