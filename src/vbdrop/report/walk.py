@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vbdrop.report.blocks import Block, Figure, Grid, Note, Slider
+from vbdrop.report.blocks import Block, Figure, Note, Slider, TableBlock
 from vbdrop.report.drawing import DASHES, SERIES, Canvas, legend, log_ticks, style
 from vbdrop.report.template import fill
 from vbdrop.report.wording import times
@@ -161,7 +161,7 @@ def _cut(result: Mapping[str, Any]) -> Block:
         ("error right after it", _error(cut["error"])),
         ("error at the end", _error(result["error"])),
     )
-    return Grid(f"The cut to the exact size, at step {cut['step']:,}", ("", ""), rows, wide=False)
+    return TableBlock(f"The cut to the exact size, at step {cut['step']:,}", ("", ""), rows, wide=False)
 
 
 def _layers(result: Mapping[str, Any]) -> Block:
@@ -179,7 +179,7 @@ def _layers(result: Mapping[str, Any]) -> Block:
         for layer in result["layers"]
     )
     header = ("layer", "shape", "now", name, "now", "removed")
-    return Grid(f"The layers before and after, in {name}", header, rows)
+    return TableBlock(f"The layers before and after, in {name}", header, rows)
 
 
 def _by(shape: list[int]) -> str:

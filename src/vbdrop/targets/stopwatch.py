@@ -22,7 +22,7 @@ from vbdrop.targets.sizes import SizeCounter
 ROUNDS = 200
 """How often a whole model is timed."""
 
-LAYERS = (nn.Linear, *CONVOLUTIONS)
+LAYERS: tuple[type[Any], ...] = (nn.Linear, *CONVOLUTIONS)
 """Layers whose times over their channels are measured; others count as they are."""
 
 
