@@ -14,7 +14,7 @@ from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
+from vbdrop.layers import LAYERS, GatedNorm, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
 
 IMAGE_CHANNELS = 4
 """A convolution with at most so many input channels is taken to see the image itself."""
@@ -103,12 +103,14 @@ def _convert_one(
             left[name] = str(reason)
     groups = None
     if plain is not None and isinstance(mode, Units):
-        groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
+        layers = {name for name, (_, inputs, _) in chosen.items() if inputs}
+        groups = find_groups(plain.traced, plain.model, layers, _norms(model, mode))
         reasons = {name: groups.left[name] for name in chosen if name in groups.left and not chosen[name][2]}
-        if len(reasons) < len(chosen):
+        if len(reasons) < len(chosen) or groups.norms:
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
         else:  # nothing could be removed: then only what each layer reads is chosen
+            report.notes.append(f"no channel group was found ({_reasons(reasons)}); each layer has gates of its own")
             groups = None
     for module, *_ in chosen.values():
         _as_noisy_(module)
@@ -117,9 +119,19 @@ def _convert_one(
     for name, (module, inputs, outputs) in chosen.items():
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
-    if not chosen:
+    if not chosen and not (groups and groups.norms):
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
-    report.add(kind, list(chosen), left, groups)
+    report.add(kind, [*chosen, *(groups.norms if groups is not None else ())], left, groups)
+
+
+def _norms(model: nn.Module, mode: Units) -> set[str]:
+    """The modules that may be normalisations over channels, and have no gates yet; a trial shows which of them are."""
+    leaves = {name: module for name, module in model.named_modules() if not module._modules}
+    return {
+        name
+        for name, module in leaves.items()
+        if "Norm" in type(module).__name__ and _chosen(mode, "filter_fn", name, module)
+    }
 
 
 def _reasons(left: dict[str, str], most: int = 5) -> str:
@@ -191,6 +203,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     for name, module in noisy_layers:
         if reason := survey.why_left(module):
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
+    for norm in [module for module in model.modules() if isinstance(module, GatedNorm)]:
+        norm.make_plain_(threshold)
     for _, module in noisy_layers:
         module.make_plain_(threshold)
         forget_noise_(module)

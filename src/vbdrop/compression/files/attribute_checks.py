@@ -6,6 +6,7 @@ from torch import nn
 
 from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
+from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
 
@@ -31,6 +32,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
+        if set(module._parameters) <= {"weight", "bias", "scale"} and not module._modules:  # what a norm is made of
+            allowed |= set(NUMBERS)
         allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")

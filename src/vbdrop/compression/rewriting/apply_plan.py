@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vbdrop.analysis.layer_shapes import beside, owner
+from vbdrop.compression.planning.norm_counts import let_norms_count_, made_by_counting
 from vbdrop.compression.planning.plan import Cut, Plan
 from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy, shared_cuts
 from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
@@ -87,6 +88,9 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
+    let_norms_count_(plan, model)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    tensors |= parameters
     if plan.program is not None and (optimizer is not None or is_bayesian(model)):
         raise ValueError(
             "the plan replaces the model's forward, which a model in training needs as it is; "
@@ -110,7 +114,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     for gate, index in shared.indices.items():
         gate.set_index_(index)
     for path, numbers in plan.attributes.items():
-        for attribute, number in numbers.items():
+        for attribute, number in numbers.items() if "count" not in numbers else ():
             setattr(model.get_submodule(path), attribute, number)
     if plan.channels_last and not is_bayesian(model):
         to_channels_last_(model)
@@ -131,7 +135,10 @@ def _replace_(tensor: Tensor, small: Tensor) -> None:
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
     """The target has the tensors that the plan is for."""
+    made = made_by_counting(plan, tensors)
     for name, shape in plan.shapes.items():
+        if name in made:
+            continue
         if name not in tensors:
             raise ValueError(f"`target` must be what the plan was made for, with a tensor {name!r}; it has none.")
         if list(tensors[name].shape) != shape:
@@ -139,7 +146,7 @@ def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _cuts(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
-    return plan.keep | companions(plan, tensors)
+    return {name: cut for name, cut in plan.keep.items() if name in tensors} | companions(plan, tensors)
 
 
 def _small_tensors(

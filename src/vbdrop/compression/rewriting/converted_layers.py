@@ -10,7 +10,7 @@ from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression.planning.plan import Cut, Merge, Plan
 from vbdrop.compression.rewriting.slicing import merged
 from vbdrop.functional import masked
-from vbdrop.layers import Gate, NoisyLayer, SharedGate, Variational
+from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Variational
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import log_alpha_of
 
@@ -60,9 +60,12 @@ def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
     """
     readers: dict[SharedGate, Tensor] = {}
     for path, layer in model.named_modules():
-        if isinstance(layer, NoisyLayer) and isinstance(shared := layer._modules.get("gate"), SharedGate):
-            weight = f"{path}.weight" if path else "weight"
-            kept = plan.kept_inputs(weight) if weight in plan.shapes else None
+        if isinstance(layer, NoisyLayer | GatedNorm) and isinstance(shared := layer._modules.get("gate"), SharedGate):
+            weight, scale = (f"{path}.{name}".lstrip(".") for name in ("weight", "scale"))
+            if isinstance(layer, GatedNorm):
+                kept = plan.keep.get(scale, {}).get(0)
+            else:
+                kept = plan.kept_inputs(weight) if weight in plan.shapes else None
             readers[shared] = shared.index if kept is None else shared.index[kept]
     used: dict[Gate, Tensor] = {}
     for shared, index in readers.items():
