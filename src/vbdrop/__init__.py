@@ -28,6 +28,7 @@ _PUBLIC = {
     "rates": "convert",
     "recalibrate_": "convert",
     "register_layer": "layers",
+    "register_rule": "analysis",
     "sampling": "prediction",
     "scalars": "integrations",
     "shrink": "targets",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vbdrop.experiments import Book, protocol_of, record_of, splits
+from vbdrop.experiments import Book, protocol_of, record_of
 from vbdrop.methods import METHODS
 from vbdrop.train import RecordError
 
@@ -112,7 +112,6 @@ def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path):
     assert {config.split for config in wanted.trial_runs} == {"group"}
     assert {config.split for config in fallback.trial_runs} == {"block"}
     assert [config.id for config in wanted.finals] == [config.id for config in fallback.finals]  # nothing is held out
-    assert splits(protocol_of(3, quick=True)) == {"digits": "image"}
 
 
 def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_and_none_is_made(book, write_record):

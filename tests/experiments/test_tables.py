@@ -108,3 +108,17 @@ def test_a_method_with_nothing_to_choose_is_never_said_to_have_default_settings(
     assert not tuned.is_by_default
     assert replace(tuned, choice=None).is_by_default
     assert not replace(tuned, choice=None, ours=None).is_by_default
+
+
+def test_a_chosen_value_at_an_end_of_what_was_tried_is_named(book, write_trials):
+    assert table(book).cell("vbd", "lenet-300-100").edges == ("kl_weight",)
+    sizes = (6000, 5000, 1000, 3000, 2000, 1500)
+    write_trials(book, "vd", "lenet-300-100", [{"error": 2.0, "nonzero": size} for size in sizes])
+    assert table(book).cell("vd", "lenet-300-100").edges == ()
+
+
+def test_of_two_values_one_is_always_at_an_end(tmp_path, write_trials):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    write_trials(book, "vbd", "1", [{"error": 9.0 - k} for k in range(8)])
+    cell = table(book).cell("vbd", "1")
+    assert (cell.choice["kl_weight"], cell.edges) == (1.0, ())

@@ -30,6 +30,7 @@ PUBLIC = [  # sorted as vbdrop.__all__: capitals first
     "rates",
     "recalibrate_",
     "register_layer",
+    "register_rule",
     "sampling",
     "scalars",
     "shrink",

@@ -20,7 +20,7 @@ def findings(records: Path) -> str:
     Args:
         records: The folder of records.
     """
-    said = [*_compression(4, records), *_compression(5, records), *_regularisation(records), *_rivals(records)]
+    said = [*_compression(4, records), *_compression(5, records), *_regularisation(records)]
     return "\n".join(f"- {each}" for each in said) + "\n" if said else NONE_YET
 
 
@@ -115,27 +115,6 @@ def _regularisation(records: Path) -> list[str]:
     return said
 
 
-def _rivals(records: Path) -> list[str]:
-    """Count who has the lower error, wherever both the paper's method and the one that it is compared with were run."""
-    whole = table(Book(protocol_of(4), records))
-    same = (
-        at_one_size(*(whole.cell(key, column.key).curves for key in ("vbd", "vd"))) for column in whole.protocol.columns
-    )
-    gaps = [each.second - each.first for each in same if each is not None]
-    for number, key in ERRORS.items():
-        whole = table(Book(protocol_of(number), records), rows=["vbd", "vd"], columns=[key])
-        ours, rival = (whole.cell(row, key).ours for row in ("vbd", "vd"))
-        if ours is not None and rival is not None:
-            gaps.append(rival.error.mean - ours.error.mean)
-    if len(gaps) < 2:
-        return []
-    lower = sum(gap > 0 for gap in gaps)
-    return [
-        f"**{OURS} against VD.** Of {len(gaps)} comparisons above (weights, cut to one size; and as a regulariser), "
-        f"{OURS} has the lower error in {lower}; VD's errors are {min(gaps):+.2f} to {max(gaps):+.2f} points from it."
-    ]
-
-
 def _beside_the_paper(cell: TableCell) -> str:
     paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
     return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{paper}"
@@ -144,11 +123,7 @@ def _beside_the_paper(cell: TableCell) -> str:
 def _gaps(whole: Table) -> str:
     cells = whole.cells
     never = [cell for cell in cells if cell.ours is None and not cell.diverged]
-    fewer = [
-        cell
-        for cell in cells
-        if cell.ours is not None and cell.ours.error.n < whole.protocol.seeds_of(cell.row, cell.column)
-    ]
+    fewer = [cell for cell in cells if cell.ours is not None and cell.ours.error.n < cell.seeds]
     unchosen = [cell for cell in cells if cell.is_by_default]
     older = [cell for cell in cells if cell.older]
     parts = [

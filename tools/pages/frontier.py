@@ -197,13 +197,14 @@ def _draw(
 ) -> None:
     named = set()
     for point in pruned:
-        colour, mark = looks[point.method]
         if point.curve:
             dashes = DASHES[(point.seed or 0) % len(DASHES)]
-            axes.plot(*zip(*point.curve, strict=True), color=colour, linestyle=dashes, linewidth=1.2)
-        label = None if point.method in named else point.method
-        axes.plot(point.ratio, point.error, mark, color=colour, markersize=7, zorder=3, label=label)
-        named.add(point.method)
+            line = {"color": looks[point.method][0], "linestyle": dashes, "linewidth": 1.2}
+            axes.plot(*zip(*point.curve, strict=True), **line)
+    for (method, _), runs in _by_setting(pruned).items():
+        label = None if method in named else method
+        _draw_runs(axes, runs, *looks[method], label)
+        named.add(method)
     for point in paper:
         colour, mark = looks[point.method]
         label = None if point.method in named else point.method
@@ -225,6 +226,15 @@ def _draw(
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2
     )
+
+
+def _draw_runs(axes: Axes, runs: Sequence[Point], colour: str, mark: str, label: str | None) -> None:
+    """The runs of one setting: each of several as a small mark, and their mean with bars of a standard deviation."""
+    ratio, error = stat([point.ratio for point in runs]), stat([point.error for point in runs])
+    if len(runs) > 1:
+        axes.plot(*zip(*((point.ratio, point.error) for point in runs), strict=True), mark, color=colour, markersize=3)
+    bars = {"xerr": ratio.sd, "yerr": error.sd, "capsize": 2, "elinewidth": 1}
+    axes.errorbar(ratio.mean, error.mean, fmt=mark, color=colour, markersize=7, zorder=3, label=label, **bars)
 
 
 def _hollow(colour: str) -> dict[str, Any]:
@@ -270,6 +280,8 @@ def _caption(column: Column, pruned: Sequence[Point]) -> str:
     )
     return (
         f"{column.title} on {column.data.upper()}, {column.budget.epochs} epochs: to the right is smaller, further "
-        "down is better. A filled mark is a trained network, with a threshold that was set before it was trained."
+        "down is better. A filled mark is a trained network, with a threshold that was set before it was trained; "
+        "where a setting was run with several seeds, it is their mean, with bars of one standard deviation each way, "
+        "and the runs themselves are small marks."
         f"{lines if any(point.curve for point in pruned) else ''} Hollow marks are the paper's."
     )

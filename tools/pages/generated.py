@@ -93,6 +93,12 @@ def _status(_: str, records: Path) -> str:
     return status(records)
 
 
+def _verdicts(_: str, records: Path) -> str:
+    from tools.pages.verdicts import verdicts_of
+
+    return verdicts_of(records)
+
+
 PARTS: dict[str, Callable[[str, Path], str]] = {
     "help": _help,
     "table": _table,
@@ -101,6 +107,7 @@ PARTS: dict[str, Callable[[str, Path], str]] = {
     "findings": _findings,
     "missing": _missing,
     "status": _status,
+    "verdicts": _verdicts,
 }
 """The word in a mark -> what makes the part, of the rest of the mark and the folder of records."""
 

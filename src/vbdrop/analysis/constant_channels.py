@@ -11,7 +11,7 @@ from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import Traced, is_tensor
 from vbdrop.analysis.layer_shapes import owner, shape_of
-from vbdrop.analysis.rules import RULES
+from vbdrop.analysis.rules import rule_of
 
 AnyFacts = TypeVar("AnyFacts", bound=ChannelFacts)
 
@@ -84,7 +84,7 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
     name = node.target.overloadpacket.__name__
     if not is_tensor(node) and name.startswith(WITHOUT_CHANNELS):
         return None
-    rule = RULES.get(name) if node.target.namespace == "aten" else None
+    rule = rule_of(node.target)
     if rule is None:
         facts.keep(node, f"the operation {node.target} is not known")
         return None

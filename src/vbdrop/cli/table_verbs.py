@@ -15,10 +15,10 @@ from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, print_json, usage
 from vbdrop.cli.narrow_tables import fitted
 from vbdrop.cli.run_progress import Bars, Lines, network
-from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, layout, markdown, splits
+from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, markdown, splits
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
-from vbdrop.experiments.table_text import NOT_RUN, PAPER, chosen, missing, notes, questions
+from vbdrop.experiments.table_text import NOT_RUN, PAPER, missing, notes, questions, sheets
 from vbdrop.files import write_atomically
 from vbdrop.sheets import Sheet
 from vbdrop.train.epoch_words import duration
@@ -152,8 +152,7 @@ def _show(table: Table, asked: Asked) -> None:
         return
     console = out()
     console.print(Text(f"{table.protocol.name}: {table.protocol.title}", style="bold"))
-    selection = chosen(table)
-    for sheet in [*layout(table), *([selection] if selection is not None else [])]:
+    for sheet in sheets(table):
         for part in fitted(sheet, console.width):
             console.print(_grid(part, title=None if sheet.title == table.protocol.title else sheet.title))
     for title, question in questions(table):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vbdrop.experiments.config import Config, make_method, resolve
-from vbdrop.experiments.inputs import facts
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
+from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
 from vbdrop.experiments.selection import mean_result, ranked, settings, simplicity, survivors
 from vbdrop.train import Method, RecordError
@@ -100,7 +100,8 @@ class Book:
         protocol: The table.
         records: The folder of records.
         checksums: Data set -> its checksum; by default that of the existing records.
-        splits: Data set -> what is held out, if that is not what the table asks for: see :func:`splits`.
+        splits: Data set -> what is held out, if that is not what the table asks for: see
+            :func:`vbdrop.experiments.splits`.
 
     Example:
         >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -130,17 +131,42 @@ class Book:
             RecordError: A record is damaged.
         """
         row, column = self.protocol.row(row_key), self.protocol.column(column_key)
-        if column_key in row.pooled:
-            return replace(self.cell(row.pooled[column_key], column_key), row=row)
+        return self._cell(row, column, self._best_other(column))
+
+    def _cell(self, row: Row, column: Column, best: str | None) -> Cell:
+        """A cell; ``best`` is the row that gets all seeds besides those that are replicated anyway."""
+        if column.key in row.pooled:
+            return replace(self._cell(self.protocol.row(row.pooled[column.key]), column, best), row=row)
         selecting = self.protocol.column(column.select_on) if column.select_on else column
         methods = settings(row, selecting.trials)
         trials, reference, order, trials_left = self._selected(row, selecting, methods)
         finals: list[Config] = []
         if order or trials_left or not trials:
             hyper = trials[order[0]].hyper if order else methods[0].settings() if not trials else row.fixed
-            finals = self._finals(make_method(row.method, hyper), row, column)
+            seeds = column.seeds if row.key == best else self.protocol.seeds_of(row, column)
+            method = make_method(row.method, hyper)
+            finals = [self._config(method, column, seed=seed) for seed in range(seeds)]
         results = [result for config in finals if (result := self.result(config)) is not None]
         return Cell(row, column, tuple(trials), reference, tuple(order), tuple(finals), tuple(results), trials_left)
+
+    def _best_other(self, column: Column) -> str | None:
+        """The row of the paper that is the best on validation data of those with one seed; None until all are decided.
+
+        It gets all seeds of the column, so that the paper's method is compared with the best of the others.
+        """
+        if column.seeds == 1 or column.select_on or self.protocol.on_validation:
+            return None
+        number = self.protocol.number
+        rows = [row for row in self.protocol.rows if not row.replicated and published_in(number, row.key, column.key)]
+        cells = [self._cell(row, column, None) for row in rows]
+        tried = [(cell, cell.chosen) for cell in cells if cell.chosen is not None]
+        if not tried or not all(cell.decided for cell in cells):
+            return None
+        first, _ = tried[0]
+        plain = None if first.reference is None else first.reference.mean.get("error")
+        margin = None if plain is None else first.row.margin
+        best, *_ = ranked([trial.mean for _, trial in tried], kind=self.protocol.kind, margin=margin, reference=plain)
+        return tried[best][0].row.key
 
     def _selected(
         self, row: Row, column: Column, methods: Sequence[Method]
@@ -190,7 +216,12 @@ class Book:
         """Return the cells of these rows and columns, or of all."""
         row_keys = rows or [row.key for row in self.protocol.rows]
         column_keys = columns or [column.key for column in self.protocol.columns]
-        return [self.cell(row, column) for row in row_keys for column in column_keys]
+        best = {key: self._best_other(self.protocol.column(key)) for key in column_keys}
+        return [
+            self._cell(self.protocol.row(row), self.protocol.column(column), best[column])
+            for row in row_keys
+            for column in column_keys
+        ]
 
     def missing(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:
         """Return the unfinished runs that can be made now: trials first, each once."""
@@ -284,10 +315,6 @@ class Book:
             raise RecordError(f"{record.folder} holds the result of another run, {result['run']}")
         return result
 
-    def _finals(self, method: Method, row: Row, column: Column) -> list[Config]:
-        seeds = range(self.protocol.seeds_of(row, column))
-        return [self._config(method, column, seed=seed) for seed in seeds]
-
     def _config(self, method: Method, column: Column, *, seed: int, trial: bool = False) -> Config:
         held_out = trial or self.protocol.on_validation
         return resolve(
@@ -303,40 +330,6 @@ class Book:
             arithmetic=ARITHMETIC,
             split=self._splits.get(column.data, column.split),
         )
-
-
-def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
-    """Return the checksum of each data set of a table.
-
-    Raises:
-        DataError: A data set is missing or damaged.
-
-    Example:
-        >>> from vbdrop.experiments.paper_tables import protocol_of
-        >>> list(checksums(protocol_of(1, quick=True)))
-        ['digits']
-    """
-    names = dict.fromkeys(column.data for column in protocol.columns)
-    return {name: facts(name, data_dir).checksum for name in names}
-
-
-def splits(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
-    """Return what can be held out of each data set: blocks in place of groups if the index of groups is missing.
-
-    Raises:
-        DataError: A data set is missing or damaged.
-
-    Example:
-        >>> from vbdrop.experiments.paper_tables import protocol_of
-        >>> splits(protocol_of(3, quick=True))
-        {'digits': 'image'}
-    """
-    return {
-        column.data: "block"
-        if column.split == "group" and not facts(column.data, data_dir).has_groups
-        else column.split
-        for column in protocol.columns
-    }
 
 
 def _recorded_checksums(records: Path) -> dict[str, str]:

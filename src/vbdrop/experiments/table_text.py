@@ -9,6 +9,7 @@ from vbdrop.experiments.curves import CLOSE, at_one_size
 from vbdrop.experiments.protocol import Column, Protocol
 from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import Stat, Table, TableCell
+from vbdrop.experiments.versus import versus
 from vbdrop.methods import Plain
 from vbdrop.sheets import Sheet
 
@@ -20,6 +21,7 @@ BESIDE = (PAPER, TO_BASE)
 """Columns that belong to the one before them."""
 DEFAULT = "*"
 OLDER = "†"
+EDGE = "‡"
 
 
 def layout(table: Table) -> list[Sheet]:
@@ -47,6 +49,7 @@ def chosen(table: Table) -> Sheet | None:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
         setting, second = (described(each or {}) or NONE for each in (cell.choice, cell.runner_up))
+        setting += EDGE if cell.edges else ""
         found, other = cell.validation, cell.runner_up_validation
         rows.append(
             (
@@ -110,6 +113,8 @@ def notes(table: Table) -> list[str]:
             "The setting is what the validation split chose. Every setting is tried with one seed, the better half of "
             "them with a second one, and the means over both decide; of equally good settings, the simplest."
         )
+    if any(cell.edges for cell in table.cells):
+        said.append(f"{EDGE} The chosen value is an end of what was tried: a better one may lie beyond it.")
     if protocol.kind == "neurons":
         said.append(
             "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
@@ -200,6 +205,20 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
+def sheets(table: Table) -> list[Sheet]:
+    """Lay out everything that a table has: its figures, the comparisons seed by seed, and the settings.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from vbdrop.experiments.table_runs import Book
+        >>> from vbdrop.experiments.paper_tables import protocol_of
+        >>> from vbdrop.experiments.tables import table
+        >>> [sheet.title for sheet in sheets(table(Book(protocol_of(4), Path("no/such/folder"))))]
+        ['LeNet-300-100', 'LeNet-5-Caffe']
+    """
+    return [*layout(table), *(sheet for sheet in (versus(table), chosen(table)) if sheet is not None)]
+
+
 def markdown(table: Table) -> str:
     """Write a table in Markdown.
 
@@ -211,7 +230,7 @@ def markdown(table: Table) -> str:
         >>> print(markdown(table(Book(protocol_of(3), Path("no/such/folder")))).splitlines()[4])
         | No dropout | not run | 22.01 |
     """
-    every = [*layout(table), *([selection] if (selection := chosen(table)) else [])]
+    every = sheets(table)
     parts = [f"# {table.protocol.name}: {table.protocol.title}"]
     for index, sheet in enumerate(every):
         lines = ["| " + " | ".join(sheet.header) + " |", "|" + "---|" * len(sheet.header)]

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
@@ -70,6 +70,23 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class SeedRun:
+    """A final run of a cell, for comparisons of two methods seed by seed.
+
+    Attributes:
+        seed: Its seed.
+        error: Its error in percent.
+        ratio: How many times fewer weights remain, by what the table counts; infinite if none do.
+        curve: Its results at other thresholds; empty if the record lacks them.
+    """
+
+    seed: int
+    error: float
+    ratio: float
+    curve: Curve
+
+
+@dataclass(frozen=True)
 class TableCell:
     """A cell of a table: ours and the paper's.
 
@@ -91,7 +108,10 @@ class TableCell:
         command: The command that makes the missing runs; None if there are none.
         trials_left: How many runs have to be made before a setting is chosen.
         runs_left: How many final runs have to be made; all of them, until a setting is chosen.
+        seeds: How many final runs there are to be.
         curves: The results of those runs at other thresholds, one curve per run; empty if the records lack them.
+        by_seed: The runs that the table asks for, with a setting that was chosen or where there is nothing to choose.
+        edges: The chosen hyper-parameters that are at an end of what was tried: the best value may lie beyond it.
     """
 
     row: Row
@@ -109,7 +129,10 @@ class TableCell:
     command: str | None
     trials_left: int = 0
     runs_left: int = 0
+    seeds: int = 1
     curves: tuple[Curve, ...] = ()
+    by_seed: tuple[SeedRun, ...] = ()
+    edges: tuple[str, ...] = ()
 
     @property
     def is_by_default(self) -> bool:
@@ -200,8 +223,35 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         command=None if complete else command,
         trials_left=cell.trials_left,
         runs_left=len(cell.finals) - (0 if cell.trials_left else len(cell.results)),
+        seeds=len(cell.finals),
         curves=tuple(map(threshold_curve, ended)),
+        by_seed=_by_seed(book, cell) if cell.decided else (),
+        edges=_edges(cell),
     )
+
+
+def _by_seed(book: Book, cell: Cell) -> tuple[SeedRun, ...]:
+    kind = book.protocol.kind
+    ratio: Literal["ratio", "compact_ratio"] = "compact_ratio" if kind == "neurons" else "ratio"
+    found = []
+    for config in cell.finals:
+        record = record_of(config, book.records)
+        if record.finished and (result := record.result)["outcome"] == "finished":
+            curve = threshold_curve(record, "compact_weights" if kind == "neurons" else "nonzero")
+            times = math.inf if result[ratio] is None else result[ratio]
+            found.append(SeedRun(config.budget.seed, result["error"], times, curve))
+    return tuple(found)
+
+
+def _edges(cell: Cell) -> tuple[str, ...]:
+    """The numbers of the chosen setting that are the lowest or the highest of at least three that were tried."""
+    chosen = _knobs(cell, cell.chosen) or {}
+    found = []
+    for name, value in chosen.items():
+        tried = {trial.hyper[name] for trial in cell.trials if isinstance(trial.hyper[name], float)}
+        if len(tried) > 2 and value in (min(tried), max(tried)):
+            found.append(name)
+    return tuple(found)
 
 
 def _figures(results: Sequence[Mapping[str, Any]]) -> Figures:
@@ -271,6 +321,7 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "command": cell.command,
         "trials_left": cell.trials_left,
         "runs_left": cell.runs_left,
+        "edges": list(cell.edges),
     }
 
 

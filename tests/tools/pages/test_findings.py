@@ -27,17 +27,6 @@ def test_the_status_tells_settings_that_were_chosen_from_defaults(tmp_path, writ
     assert "The lowest" in findings(tmp_path)
 
 
-def test_the_two_rivals_are_compared_wherever_both_were_run(tmp_path, write_record):
-    errors = {(1, "mnist", "340"): (1.5, 1.7), (2, "cifar10", "1"): (40.0, 39.0), (3, "svhn", "1"): (13.0, 13.5)}
-    for (number, data, column), pair in errors.items():
-        book = Book(protocol_of(number), tmp_path, {data: "ab"})
-        for row, error in zip(("vbd", "vd"), pair, strict=True):
-            write_record(book.cell(row, column).finals[0], error=error)
-    last = findings(tmp_path).splitlines()[-1]
-    assert "Of 3 comparisons above" in last
-    assert "VBD has the lower error in 2; VD's errors are -1.00 to +0.50 points from it." in last
-
-
 def test_one_method_is_not_the_lowest_of_several(tmp_path, write_record):
     write_record(Book(protocol_of(3), tmp_path, {"svhn": "ab"}).cell("vbd", "1").finals[0])
     assert "SVHN" in findings(tmp_path)

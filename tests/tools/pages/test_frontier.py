@@ -4,8 +4,10 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from tools.pages.frontier import frontier_of, points_of, published_points
+from matplotlib.figure import Figure
+from tools.pages.frontier import Point, _draw_runs, frontier_of, points_of, published_points
 
 from vbdrop.experiments import make_method, protocol_of, record_of, resolve
 
@@ -107,3 +109,12 @@ def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path)
     assert legend.count("VBD") == 1
     assert "var(--series-1)" in figure
     assert "#0" not in re.sub(r"url\(#|href=\"#", "", figure)
+
+
+def test_several_seeds_of_a_setting_have_bars_of_a_standard_deviation():
+    axes = Figure().add_subplot()
+    runs = [Point("VBD", plain=False, ratio=ratio, error=error) for ratio, error in ((90, 1.7), (100, 1.8), (110, 1.9))]
+    _draw_runs(axes, runs, "black", "o", "VBD")
+    ((_, _, (across, upright)),) = axes.containers
+    assert across.get_segments()[0] == pytest.approx(np.array([[90, 1.8], [110, 1.8]]))
+    assert upright.get_segments()[0] == pytest.approx(np.array([[100, 1.7], [100, 1.9]]))

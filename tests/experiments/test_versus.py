@@ -1,0 +1,94 @@
+"""The paper's method against another one, seed by seed, from records that were written by hand."""
+
+import json
+import math
+
+import pytest
+
+from vbdrop.experiments import Book, protocol_of, table
+from vbdrop.experiments.table_text import markdown, sheets
+from vbdrop.experiments.versus import contests, pairs, versus
+
+
+def compared(whole):
+    return contests(whole, pairs(whole))
+
+
+OTHER = {3: "svhn", 4: "mnist", 5: "mnist"}
+
+
+@pytest.fixture
+def make(tmp_path, write_record, write_trials):
+    """Writes the final runs of VBD and VD in a column, with chosen settings: pairs of error and ratio."""
+
+    def write(number, column, vbd, vd, curve=None):
+        book = Book(protocol_of(number), tmp_path, {OTHER[number]: "ab"})
+        for row, runs in (("vbd", vbd), ("vd", vd)):
+            write_trials(book, row, column, [{"error": 2.0 + k} for k in range(len(book.cell(row, column).trials))])
+            for config, (error, ratio) in zip(book.cell(row, column).finals, runs, strict=False):
+                record = write_record(config, tmp_path, error=error, ratio=ratio, compact_ratio=ratio)
+                if curve is not None:
+                    sweep = [
+                        {"weights": 1000.0, "nonzero": 1000 / (ratio * times), "compact_weights": 1000 / ratio / times,
+                         "error": error + worse}
+                        for times, worse in curve
+                    ]  # fmt: skip
+                    (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+        return table(book)
+
+    return write
+
+
+def test_errors_are_compared_seed_by_seed(make):
+    (found,) = compared(make(3, "1", [(13.0, 1), (13.2, 1), (13.1, 1)], [(14.0, 1), (14.4, 1), (14.3, 1)]))
+    assert (found.where, found.basis, found.size) == ("Table 3, scale 1", "error", None)
+    assert (found.error.mean, found.error.n) == (pytest.approx(-3.4 / 3), 3)
+    assert found.decisive is found.error
+
+
+def test_one_run_each_shows_a_direction_and_decides_nothing(make):
+    whole = make(3, "1", [(13.0, 1)], [(14.0, 1)])
+    (found,) = compared(whole)
+    assert (found.error.mean, found.error.p) == (-1.0, None)
+    assert "-1.00 (n = 1, too few)" in markdown(whole)
+
+
+def test_networks_close_in_size_are_cut_to_one_size(make):
+    curve = ((1, 0.0), (2, 1.0))
+    vbd, vd = [(1.7, 90.0), (1.8, 90.0), (1.6, 90.0)], [(1.9, 100.0), (2.0, 100.0), (1.8, 100.0)]
+    (found,) = compared(make(4, "lenet-300-100", vbd, vd, curve))
+    worse = math.log(100 / 90) / math.log(2)  # VBD cut from 90 to 100 times
+    assert (found.basis, found.decisive.mean) == ("one size", pytest.approx(worse - 0.2))
+    assert found.size.mean == pytest.approx(math.log(0.9))
+
+
+def test_smaller_and_more_often_right_is_better(make):
+    vbd, vd = [(1.7, 90.0), (1.8, 90.0), (1.6, 90.0)], [(1.9, 50.0), (2.0, 50.0), (1.8, 50.0)]
+    whole = make(4, "lenet-300-100", vbd, vd)
+    (found,) = compared(whole)
+    assert (found.basis, found.decisive) == ("dominance", found.error)
+    assert versus(whole).rows[0][4:] == ("-44 %, -44 % to -44 %", "error: VBD (high sparsity) is smaller, too")
+
+
+def test_smaller_and_less_often_right_is_a_trade_off(make):
+    vbd, vd = [(2.0, 90.0), (2.1, 90.0), (2.2, 90.0)], [(1.9, 50.0), (2.0, 50.0), (1.8, 50.0)]
+    whole = make(4, "lenet-300-100", vbd, vd)
+    (found,) = compared(whole)
+    assert (found.basis, found.decisive) == ("trade-off", None)
+    assert versus(whole).rows[0][5] == "a trade-off: nothing"
+
+
+def test_neurons_are_compared_by_the_weights_between_them(make, write_record):
+    whole = make(5, "lenet-500-300", [(1.5, 30.0)] * 3, [(1.6, 10.0)] * 3)
+    assert compared(whole)[0].size.mean == pytest.approx(math.log(3))
+    assert "Seed by seed" in [sheet.title for sheet in sheets(whole)]
+
+
+def test_default_settings_are_not_compared(tmp_path, write_record):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    for row in ("vbd", "vd"):
+        for config in book.cell(row, "1").finals:
+            write_record(config)
+    whole = table(book)
+    assert whole.cell("vbd", "1").ours.error.n == 3
+    assert (compared(whole), versus(whole)) == ([], None)

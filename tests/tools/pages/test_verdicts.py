@@ -1,0 +1,25 @@
+"""The claims on the page of results."""
+
+from pathlib import Path
+
+from tools.pages.generated import filled
+from tools.pages.verdicts import verdicts_of
+
+from vbdrop.experiments import Book, protocol_of
+from vbdrop.experiments.verdicts import CLAIMS
+
+
+def test_without_records_every_claim_is_undecided():
+    text = verdicts_of(Path("no/such/folder"))
+    assert text.count("| **undecided** | No two runs that can be compared have been made yet. |") == len(CLAIMS)
+
+
+def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    for row, errors in (("vbd", (13.0, 13.1, 13.2)), ("vd", (14.0, 14.1, 14.3))):
+        write_trials(book, row, "1", [{"error": 13.0 + k} for k in range(8)])
+        for config, error in zip(book.cell(row, "1").finals, errors, strict=True):
+            write_record(config, error=error)
+    text = filled("<!-- verdicts -->", tmp_path)
+    assert "| As a regulariser, VBD has a lower error than VD. | **holds in part** |" in text
+    assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) | – | the error |" in text
