@@ -1,7 +1,9 @@
 import copy
 
+import pytest
 import torch
 from tests.compression.nets import NETS, difference, randomise_
+from tests.compression.streams import Stream, tokens
 from torch import nn
 
 import vbdrop
@@ -113,3 +115,77 @@ def test_the_graph_is_that_of_the_plain_model():
         "linear_1",
     ]
     assert "log_sigma2" in model[0]._parameters
+
+
+STREAMS = [
+    *({"norm": norm} for norm in ("layer", "rms", "unscaled")),
+    *({"behind": True}, {"tied": True}, {"behind": True, "norm": "rms"}),
+]
+
+
+def stream(**options):
+    """A transformer with a third of its channels, heads and neurons dead."""
+    torch.manual_seed(0)
+    model = randomise_(Stream(**options)).eval()
+    plain = copy.deepcopy(model)
+    report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
+    assert difference(plain, model, tokens(2, 7)) < 1e-6
+    with torch.no_grad():
+        for gate in model.modules():
+            if isinstance(gate, Gate):
+                gate.weight.uniform_(0.5, 1.5)
+                gate.log_sigma2[: len(gate.weight) // 3] = 9.0
+    return model, report
+
+
+@pytest.mark.parametrize("options", STREAMS, ids=str)
+def test_a_residual_stream_behind_norms_loses_its_channels_everywhere(options, tmp_path):
+    model, report = stream(**options)
+    assert (report.groups[0].weights, report.groups[0].macs) == (1.0, 1.0)
+    small = vbdrop.compress(model, tokens(2, 7))
+    assert type(small.model) is Stream
+    shapes = {name: tuple(tensor.shape) for name, tensor in small.model.state_dict().items()}
+    assert shapes["tokens.weight"] == (20, 8)
+    assert shapes["positions"] == (1, 16, 8)
+    assert shapes["head.weight"][1] == 8
+    for block in ("blocks.0", "blocks.1"):
+        wanted = {"qkv": (24, 8), "out": (8, 8), "up": (16, 8), "down": (8, 16)}
+        assert {name: shapes[f"{block}.{name}.weight"] for name in wanted} == wanted
+        assert shapes[f"{block}.norm1.scale"] == (8,)
+    for size in ((2, 7), (1, 3), (5, 16)):
+        assert difference(model, small.model, tokens(*size)) < 2e-5
+    small.save(tmp_path / "small.safetensors")
+    loaded = vbdrop.load(tmp_path / "small.safetensors", model=Stream(**options))
+    assert difference(small.model, loaded, tokens(3, 5)) == 0
+
+
+def test_a_stream_becomes_smaller_in_the_middle_of_training_twice():
+    model, _ = stream()
+    optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-3))
+    for width in (8, 6):
+        before = copy.deepcopy(model).eval()
+        plan = vbdrop.compress(model, tokens(2, 7), rewrite=False).plan
+        vbdrop.apply_plan_(plan, model, optimizer)
+        assert difference(before, model.eval(), tokens(3, 6)) < 2e-5
+        assert model.tokens.weight.shape == (20, width)
+        model.train()(tokens(2, 7)).square().sum().backward()
+        optimizer.step()
+        assert all(bool(p.isfinite().all()) for p in model.parameters())
+        with torch.no_grad():
+            model.blocks[0].norm1.gate.all_gates[0].log_sigma2[:2] = 9.0
+
+
+def test_a_stream_that_is_returned_keeps_its_channels_and_says_so():
+    model = Stream()
+    model.head = nn.Identity()
+    report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
+    assert "norm" not in report.groups[0].norms
+    assert "blocks.0.norm1" not in report.converted
+    assert report.left["blocks.0.qkv"].startswith("what enters it stays: the model returns it")
+
+
+def test_norms_are_gated_only_if_they_are_chosen():
+    model = Stream().eval()
+    report = vbdrop.convert_(model, Units(filter_fn=lambda m, _: type(m) is nn.Linear), example_inputs=tokens(2, 7))
+    assert report.groups[0].norms == {}
+    assert "aten.layer_norm.default reads every channel" in report.left["blocks.0.qkv"]
