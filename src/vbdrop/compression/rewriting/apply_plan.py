@@ -16,6 +16,7 @@ from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer
 from vbdrop.compression.rewriting.program import build, decoded_tensor
 from vbdrop.compression.rewriting.slicing import cut, merged
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
+from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.layers import NoisyLayer
 
 
@@ -116,6 +117,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     for path, numbers in plan.attributes.items():
         for attribute, number in numbers.items() if "count" not in numbers else ():
             setattr(model.get_submodule(path), attribute, number)
+    sync_fast_paths_(model)
     if plan.channels_last and not is_bayesian(model):
         to_channels_last_(model)
     return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)
