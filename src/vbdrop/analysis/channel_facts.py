@@ -10,6 +10,7 @@ from vbdrop.analysis.channels import Channels, Grid, UnitSets
 from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.layer_shapes import beside, owner, shape_of
 from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
+from vbdrop.layers import OpenAttention
 
 Facts = Channels | Grid | list[Channels | Grid | None] | None
 """What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
@@ -189,7 +190,8 @@ class ChannelFacts:
             return None
         aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
         for module in [self.model.get_submodule(owner(alias)) for alias in aliases]:
-            if shape_of(module) is None and (self.frozen_shapes or isinstance(module, SPELLS_OUT)):
+            spells_out = isinstance(module, SPELLS_OUT) and not isinstance(module, OpenAttention)
+            if shape_of(module) is None and (self.frozen_shapes or spells_out):
                 return f"{type(module).__name__} uses its weights itself"
         return None
 

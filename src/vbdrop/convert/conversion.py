@@ -8,6 +8,7 @@ from torch import nn
 
 from vbdrop._torch_compat import ConvNd
 from vbdrop.analysis.channel_groups import find_groups
+from vbdrop.convert.attentions import close_attentions_, open_attentions_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.report import ITSELF, Conversion
@@ -58,10 +59,12 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
     add_imported_layers_()
-    unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)
     try:
+        if example_inputs is not None and any(isinstance(mode, Units) for mode in modes):
+            open_attentions_(model)
+        unused = {} if example_inputs is None else why_unused(model, example_inputs)
         survey = Survey(model)
         plain = None
         if example_inputs is not None and any(isinstance(mode, Units) for mode in modes):
@@ -71,6 +74,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     except BaseException:
         before.restore_()
         raise
+    close_attentions_(model)
     sync_fast_paths_(model)
     return report
 

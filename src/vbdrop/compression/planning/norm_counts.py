@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.layers import CountedNorm, GatedNorm
+from vbdrop.layers import CountedNorm, GatedNorm, OpenAttention
+from vbdrop.layers.attention import open_
 from vbdrop.layers.counted_norm import count_, kind_of
 from vbdrop.layers.gated_norm import gated_class
 
@@ -23,6 +24,8 @@ def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[st
 def note_counts(plan: Plan, model: nn.Module) -> None:
     """Write the norms of a model that count already into a plan, so that a fresh model gets them, too.
 
+    The same for attentions in the open, by the number of their heads.
+
     Example:
         >>> plan = Plan()
         >>> note_counts(plan, nn.Sequential(count_(nn.LayerNorm(2), "layer", 3)))
@@ -33,6 +36,8 @@ def note_counts(plan: Plan, model: nn.Module) -> None:
         if isinstance(module, CountedNorm):
             kind, scaled = kind_of(module, module.count), 0 if module.scale is None else len(module.scale)
             plan.attributes.setdefault(path, counted_as(str(kind), module.count, module.from_end, scaled))
+        elif isinstance(module, OpenAttention):
+            plan.attributes.setdefault(path, {}).setdefault("num_heads", module.num_heads)
 
 
 def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
@@ -49,11 +54,16 @@ def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
 def let_norms_count_(plan: Plan, model: nn.Module) -> None:
     """Let the norms of a model count as a plan says, in place; those that do already are left alone.
 
-    A converted norm has its gates in the place of the scale.
+    A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
+    opened.
 
     Raises:
         ValueError: If a module is no normalisation that could, or counts another number.
     """
+    for path, numbers in plan.attributes.items():
+        module = model.get_submodule(path)
+        if "num_heads" in numbers and type(module) is nn.MultiheadAttention and plan.program is None:
+            open_(module)
     for path, numbers in counted_norms(plan).items():
         module = model.get_submodule(path)
         kind = "rms" if numbers["rms"] else "layer"
