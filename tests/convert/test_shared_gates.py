@@ -117,6 +117,22 @@ def test_the_graph_is_that_of_the_plain_model():
     assert "log_sigma2" in model[0]._parameters
 
 
+def test_the_kl_can_count_by_multiply_adds():
+    factors = {}
+    for cost in ("weights", "macs"):
+        model, _, report = converted(cost=cost)
+        gates = [module for module in model.modules() if isinstance(module, Gate)]
+        units = sum(len(gate.weight) for gate in gates)
+        assert abs(sum(len(gate.weight) * gate.kl_factor for gate in gates) / units - 1) < 1e-9
+        costs = {group.name: getattr(group, cost) for group in report.groups[0].groups}
+        ratio = {gate.kl_factor / costs[group.name] for gate, group in zip(gates, report.groups[0].groups, strict=True)}
+        assert max(ratio) - min(ratio) < 1e-12
+        factors[cost] = [gate.kl_factor for gate in gates]
+    assert factors["weights"] != factors["macs"]
+    with pytest.raises(ValueError, match="`cost` of Units must be 'weights' or 'macs'; got 'time'"):
+        Units(cost="time")
+
+
 STREAMS = [
     *({"norm": norm} for norm in ("layer", "rms", "unscaled")),
     *({"behind": True}, {"tied": True}, {"behind": True, "norm": "rms"}),
@@ -189,3 +205,46 @@ def test_norms_are_gated_only_if_they_are_chosen():
     report = vbdrop.convert_(model, Units(filter_fn=lambda m, _: type(m) is nn.Linear), example_inputs=tokens(2, 7))
     assert report.groups[0].norms == {}
     assert "aten.layer_norm.default reads every channel" in report.left["blocks.0.qkv"]
+
+
+class Adapted(nn.Module):
+    """A frozen layer and two thin ones that are trained, side by side."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down, self.up = nn.Linear(inputs, 2, bias=False), nn.Linear(2, outputs, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+class AdaptedLinear(nn.Linear):
+    """The same in one class of its own."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.down, self.up = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.down.T @ self.up.T
+
+
+def test_adapters_lose_the_channels_of_their_frozen_base():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Adapted(5, 9), nn.ReLU(), Adapted(9, 3)).eval(), torch.randn(4, 5)
+    report = vbdrop.convert_(model, Units(), example_inputs=x)
+    assert {"2.base", "2.down"} <= set(report.converted)
+    assert [group.readers for group in report.groups[0].groups if group.units == 9] == [["2.base", "2.down"]]
+    kill_(model)
+    small = vbdrop.compress(model, x)
+    assert (small.model[0].base.out_features, small.model[0].up.out_features) == (7, 7)
+    assert not small.model[2].base.weight.requires_grad
+    assert difference(model, small.model, x) < 1e-6
+
+
+def test_an_adapter_in_a_class_of_its_own_is_left_with_the_reason():
+    model = nn.Sequential(AdaptedLinear(5, 9), nn.ReLU(), nn.Linear(9, 3))
+    report = vbdrop.convert_(model, Units(), example_inputs=torch.randn(4, 5))
+    assert "AdaptedLinear is a subclass that may compute something else" in report.left["0"]
+    assert "2" in report.converted

@@ -26,4 +26,4 @@ def close_attentions_(model: nn.Module) -> None:
         if type(module) is not OpenAttention or isinstance(module.out_proj, NoisyLayer):
             continue
         if module.out_proj.in_features == module.out_proj.out_features == module.embed_dim:
-            module.__class__ = nn.MultiheadAttention
+            module.__class__ = nn.MultiheadAttention  # type: ignore[assignment]  # the class that it had

@@ -45,8 +45,8 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
 def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
     """Put the gates of all groups in place; each is part of the first layer that reads it.
 
-    The KL of a gate counts by what its channel costs: by the weights that go with it, as a share of their mean over all
-    gates, so that the factors have the mean 1.
+    The KL of a gate counts by what its channel costs: by the weights or multiply-adds that go with it, as a share of
+    their mean over all gates, so that the factors have the mean 1.
 
     Args:
         model: The model; the layers that read the groups are noisy layers already.
@@ -77,7 +77,9 @@ class SharedGates:
         self.mode = replace(mode, filter_fn=None, outputs=None)
         self.groups = found.groups
         units = sum(group.units for group in found.groups)
-        self.mean = sum(group.units * group.weights for group in found.groups) / max(units, 1)
+        self.costs = [group.macs if mode.cost == "macs" else group.weights for group in found.groups]
+        total = sum(group.units * cost for group, cost in zip(found.groups, self.costs, strict=True))
+        self.mean = total / max(units, 1)
         self.gates: dict[int, Gate] = {}
 
     def at(self, axis: int, members: Tensor, like: Tensor) -> SharedGate:
@@ -94,7 +96,7 @@ class SharedGates:
             if number not in self.gates:
                 group = self.groups[number]
                 gate = self.gates[number] = Gate(group.units, axis, self.mode, like)
-                gate.kl_factor = group.weights / self.mean
+                gate.kl_factor = self.costs[number] / self.mean
                 own[f"{group.name.replace('.', '_')}_channels"] = gate
         index, start = members[:, 1].clone(), 0
         for number in numbers:
