@@ -83,8 +83,8 @@ class Units:
         outputs: Chooses the layers that also get gates on their output channels, ``(module, fqn) -> bool``; None for
             none.
         filter_fn: Chooses the layers that get gates on what enters them, ``(module, fqn) -> bool``; None for all.
-        cost: What the KL of a shared gate counts by, if `vbdrop.convert_` gets example inputs: the ``"weights"`` that go
-            with its channel, or the ``"macs"``, as a share of their mean over all gates.
+        cost: What the KL of a shared gate counts by, if `vbdrop.convert_` gets example inputs: the ``"weights"`` that
+            go with its channel, or the ``"macs"``, as a share of their mean over all gates.
 
     Example:
         >>> Units(outputs=lambda module, name: name == "conv2").threshold
