@@ -9,18 +9,20 @@ VENV  := .venv
 PY    := $(VENV)/bin/python
 READY := $(VENV)/.ready
 EXTRAS := $(VENV)/.extras
+CLANG_FORMAT := $(PY) -c 'from clang_format import clang_format; clang_format()'
+C_FILES := $(wildcard src/vbdrop/kernels/source/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-integrations stress format demo bench docs clean
 
-help: ## this list
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.11 chooses the interpreter, JOBS=2 the test processes,"
 	@echo "  ARGS=\"tests/data -k balanced\" what pytest runs (all by default),"
 	@echo "  SEED=7 the seed of the tests that train and assert on the outcome (ARGS=\"-m trained\" runs only these)."
 
-install: $(READY) ## the virtual environment .venv, with exactly the versions of constraints.txt
+install: $(READY) ## create the virtual environment .venv with exactly the versions of constraints.txt
 
 $(READY): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -30,17 +32,19 @@ $(READY): pyproject.toml constraints.txt
 	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-check: $(READY) ## lint, formatting and types, without the tests
+check: $(READY) ## check lint, formatting and types, without the tests
 	@echo "==> ruff check"
 	@$(PY) -m ruff check --quiet
 	@echo "==> ruff format"
 	@$(PY) -m ruff format --quiet --check
+	@echo "==> clang-format"
+	@$(CLANG_FORMAT) --dry-run --Werror $(C_FILES)
 	@echo "==> mypy"
 	@$(PY) -m mypy --no-error-summary
 
 # One thread a process: the test processes share the cores. `worksteal` keeps the tests of a file together
 # (so that what a module's fixture trained is trained once) until a process runs out of work.
-test: check ## everything a change must pass: check, all tests, all examples in docstrings and docs
+test: check ## run everything a change must pass: check, all tests, all examples in docstrings and docs
 	@echo "==> pytest"
 	@VBDROP_TEST_SEED=$(SEED) OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
@@ -49,27 +53,28 @@ $(EXTRAS): $(READY)
 	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[lightning,transformers,skorch]'
 	@touch $@
 
-test-integrations: $(EXTRAS) ## the trainers of other packages: installs them, and runs what needs them
+test-integrations: $(EXTRAS) ## install the trainers of other packages, and run the tests that need them
 	@VBDROP_EXTRAS=all HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal \
 		tests/integrations --ignore tests/integrations/test_distributed.py src/vbdrop/integrations tests/examples/test_lightning_digits.py \
 		tests/examples/test_hugging_face_text.py \
 		"tests/test_readme.py::test_the_python_of_a_page_runs[docs/lightning.md]" \
 		"tests/test_readme.py::test_the_python_of_a_page_runs[docs/hugging-face.md]" $(ARGS)
 
-stress: $(READY) ## the full counts of everything random, of which `make test` runs a seeded sample
+stress: $(READY) ## run all random cases, of which `make test` runs a seeded sample
 	@VBDROP_STRESS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)
 
-format: $(READY) ## put the code into the house format and fix what lint can fix
+format: $(READY) ## format the code, and fix what lint can fix
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
+	@$(CLANG_FORMAT) -i $(C_FILES)
 
-demo: $(READY) ## see it work: train, take out, export, measure; on the digits that come with the package
+demo: $(READY) ## see it work on the digits that come with the package: train, compress, export, measure
 	@$(VENV)/bin/vbdrop demo $(ARGS)
 
-bench: $(READY) ## the training step of a converted network against the plain one
+bench: $(READY) ## measure the training step of a converted network against the plain one
 	@$(PY) -m benchmarks.step $(ARGS)
 
-docs: $(READY) ## the documentation as pages in site/, and the README's results from the records
+docs: $(READY) ## build the documentation in site/, and the README's results from the records
 	@$(PY) -m tools.results
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "open site/index.html"

@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
+from vbdrop.analysis.graph import trace
 from vbdrop.experiments import make_method, resolve
-from vbdrop.experiments.counts import count, units
+from vbdrop.experiments.counts import EXAMPLES, count, units
 from vbdrop.experiments.environment import environment
 from vbdrop.experiments.inputs import examples, facts
 from vbdrop.models import build
@@ -60,7 +61,8 @@ def run(turn: Connection, name: str, model: str, seed: int, epochs: int) -> None
             started = [clock() for clock in clocks]
 
     trained = fit(method, network, data.train, data.test, budget, report=report)
-    turn.send({"error": trained.evaluation.error, "units": units(count(trained.network))})
+    layers = count(trained.network, trace(trained.network.eval(), (data.test.inputs[:EXAMPLES],)))
+    turn.send({"error": trained.evaluation.error, "units": units(layers)})
 
 
 def side_by_side(model: str, seed: int, epochs: int) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+rnn_functions: Any = torch._VF
+"""The module in which torch's packing of sequences looks its functions up."""
+
 __all__ = [
     "BatchNormNd",
     "ConvNd",
@@ -38,6 +41,7 @@ __all__ = [
     "local_shard",
     "output_padding",
     "pytree",
+    "rnn_functions",
     "schema_of",
     "storage_id",
     "transforms_are_on",

@@ -311,6 +311,61 @@ def block(net: RandomNet) -> Step:
     return Step(call, [net.add(Block(net.widths[source], net.random))], [source], net.widths[source])
 
 
+class OverPixels(nn.Module):
+    """A recurrent layer over the pixels, and what is read of it: its outputs, with or without its last states."""
+
+    def __init__(self, layer: nn.RNNBase, with_states: bool) -> None:
+        super().__init__()
+        self.layer, self.with_states = layer, with_states
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, states = self.layer(x.flatten(2).mT)
+        if self.with_states:
+            last = states[0] if isinstance(self.layer, nn.LSTM) else states
+            ends = torch.cat([last[-2], last[-1]], 1) if self.layer.bidirectional else last[-1]
+            out = out * torch.sigmoid(ends).unsqueeze(1)
+        return out.mT.unflatten(2, x.shape[2:])
+
+
+def recurrent(net: RandomNet) -> Step:
+    source, draw = net.source(), net.random
+    width, hidden, both = net.widths[source], draw.randint(1, 4), draw.random() < 0.5
+    options = {"num_layers": draw.randint(1, 2), "bidirectional": both, "bias": draw.random() < 0.7}
+    kind = draw.choice([nn.LSTM, nn.GRU, nn.RNN])
+    if kind is nn.LSTM and hidden > 2 and draw.random() < 0.4:
+        options["proj_size"] = hidden - 1
+    layer = OverPixels(kind(width, hidden, batch_first=True, **options), draw.random() < 0.4)
+    outputs = options.get("proj_size", hidden) * (1 + both)
+    return Step(call, [net.add(layer)], [source], outputs)
+
+
+class Places(nn.Module):
+    """An embedding of the pixels' places, added to them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = self.embedding(torch.arange(x.shape[2] * x.shape[3]) % 7)
+        return x + places.t().unflatten(1, x.shape[2:])
+
+
+def places(net: RandomNet) -> Step:
+    source = net.source()
+    return Step(call, [net.add(Places(net.widths[source]))], [source], net.widths[source])
+
+
+def bilinear(net: RandomNet) -> Step:
+    first, second, outputs = net.source(), net.source(), net.random.randint(1, 4)
+    layer = nn.Bilinear(net.widths[first], net.widths[second], outputs, bias=net.random.random() < 0.5)
+
+    def apply(layer, a, b):
+        return layer(a.permute(0, 2, 3, 1), b.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    return Step(apply, [net.add(layer)], [first, second], outputs)
+
+
 def instance_norm(net: RandomNet) -> Step:
     source = net.source()
     layer = nn.InstanceNorm2d(net.widths[source], affine=net.random.random() < 0.5)
@@ -359,6 +414,7 @@ HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_direct
 
 PARTS = [
     *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads, block, block),
+    *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),
 ]

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from tests.compression.nets import MLP, randomise_
@@ -6,7 +8,8 @@ from torch.distributions import Normal
 
 import vbdrop
 from vbdrop.compression import compress
-from vbdrop.compression.evidence import LIMIT, evidence_lost, lost_nats
+from vbdrop.compression.evidence import LIMIT, evidence_lost, evidence_threshold, lost_nats
+from vbdrop.objective import noisy_tensors
 
 
 @pytest.mark.parametrize("log_alpha", [-5.0, -1.0, 0.0, 2.0, 5.0])
@@ -70,3 +73,21 @@ def test_the_figure_and_the_evidence_are_in_the_summary():
     for name, value in (("evaluate", 3), ("elbo", 3)):
         with pytest.raises(TypeError, match=f"`{name}` must be .*; got int"):
             compress(model, x, **{name: value})
+
+
+@pytest.mark.parametrize("nats", [0.0, 0.5, 3.0, 1e9])
+def test_the_threshold_of_an_allowance_spends_it_and_no_more(nats):
+    model = nn.Sequential(nn.Linear(20, 15), nn.ReLU(), nn.Linear(15, 5))
+    vbdrop.convert_(model, vbdrop.Weights(), vbdrop.Units())
+    for _, entry in noisy_tensors(model):
+        entry.rate.data.normal_(-5.0, 3.0)
+    threshold = evidence_threshold(model, nats)
+    assert evidence_lost(model, threshold).nats <= nats
+    every = torch.cat([entry.log_alpha_full().flatten() for _, entry in noisy_tensors(model)])
+    if (every < threshold).any():
+        next_one = every[every < threshold].max().item()
+        assert evidence_lost(model, next_one - 1e-4).nats > nats
+
+
+def test_a_plain_model_has_nothing_to_cut():
+    assert evidence_threshold(nn.Linear(3, 2), 1.0) == math.inf

@@ -30,6 +30,7 @@ from vbdrop.analysis.graph import trace
 from vbdrop.compression import compress
 from vbdrop.compression.removal import remove
 from vbdrop.layers import Gate
+from vbdrop.layers.companions import companion
 
 SHARES = (0.1, 0.5, 0.9, 0.99)
 SHRINKING = [name for name, case in NETS.items() if case.shrinks]
@@ -290,10 +291,12 @@ def trained_random_graph(seed: int) -> tuple[nn.Module, bool]:
     modes = {"weights": [vbdrop.Weights()], "units": [vbdrop.Units()], "both": [vbdrop.Weights(), vbdrop.Units()]}
     vbdrop.convert_(model, *modes[kind], example_inputs=x if watched else None)
     dead = {name: weight == 0 for name, weight in masked.named_parameters()}
-    for name, module in model.named_modules():
-        if hasattr(module, "log_sigma2") and f"{name}.weight" in dead:
-            module.log_sigma2[dead[f"{name}.weight"]] = 20
-        elif isinstance(module, Gate):
+    rates = dict(model.named_parameters())
+    for name, mask in dead.items():
+        if (rate := rates.get(companion(name, "log_sigma2"))) is not None and "weight" in name.rpartition(".")[2]:
+            rate[mask] = 20
+    for module in model.modules():
+        if isinstance(module, Gate):
             module.weight.uniform_(0.5, 1.5)
             module.log_sigma2[torch.rand(len(module.weight)) < 0.5] = 20
     return model.eval(), bool(model.reads_twice & model.used) and not watched

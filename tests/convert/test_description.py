@@ -86,3 +86,12 @@ def test_shared_gates_are_found_again_with_example_inputs_and_never_lost():
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin.eval()(x), model(x))
     assert describe_conversion(twin) == described
+
+
+def test_recurrent_layers_are_described():
+    model = nn.Sequential(nn.GRU(3, 4))
+    vbdrop.convert_(model, vbdrop.Units(threshold=0.5), vbdrop.Weights())
+    fresh = nn.Sequential(nn.GRU(3, 4))
+    convert_as_described_(fresh, describe_conversion(model))
+    assert list(fresh.state_dict()) == list(model.state_dict())
+    assert fresh[0].gate_hh_l0.all_gates[0].mode.threshold == 0.5

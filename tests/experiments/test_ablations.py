@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vbdrop.experiments import ABLATIONS, Book, ablations, layout, markdown, protocol_of, settings, table
-from vbdrop.experiments.ablations import BASE, TWINS
+from vbdrop.experiments.ablations import BASE, RIVALS, STAGES
 from vbdrop.experiments.table_text import chosen, missing, notes
 from vbdrop.methods import METHODS
 
@@ -33,12 +33,13 @@ def test_a_row_is_one_setting_and_changes_its_base(key):
     (method,) = settings(ablations().row(key), 8)
     assert {name: getattr(method, name) for name in row.fixed} == row.fixed
     if row.base is None:
-        assert row.fixed == BASE
+        assert row.fixed == (STAGES if row.only else BASE)
         return
     base = ABLATIONS[row.base]
-    assert (base.base, base.method) == (None, row.method)
+    assert (base.method, base.only) == (row.method, row.only)
+    assert base.fixed in (BASE, STAGES)
     assert row.fixed != base.fixed
-    assert row.question or row.key.removeprefix("vd-") in TWINS
+    assert row.question or row.key.removeprefix("vd-") in RIVALS
 
 
 @pytest.mark.parametrize(("change", "row"), [("all-stages", "vbd"), ("vd-all-stages", "vd")])
@@ -52,13 +53,34 @@ def test_the_change_that_became_the_default_is_a_setting_that_table_4_tries(tmp_
 
 
 def test_a_baseline_gets_what_its_rival_gets():
-    for key in TWINS:
-        assert ABLATIONS[f"vd-{key}"].fixed == ABLATIONS[key].fixed
-        assert ABLATIONS[f"vd-{key}"].method == "sparse-vd"
+    for key in RIVALS:
+        row, rival = ABLATIONS[key], ABLATIONS[f"vd-{key}"]
+        assert (rival.fixed, rival.only, rival.method) == (row.fixed, row.only, "sparse-vd")
+        assert (row.base is None) == (rival.base is None)
+
+
+def test_a_change_of_convolutions_is_tried_on_a_convolutional_network_alone(tmp_path):
+    cells = Book(ablations(), tmp_path, {"mnist": "ab"}).cells()
+    on = {cell.row.key: cell.column.key for cell in cells}
+    assert len(cells) == len(on) == len(ABLATIONS)
+    assert {key for key, column in on.items() if column == "lenet-5"} == {
+        "conv", "conv-masked", "vd-conv", "vd-conv-masked",
+    }  # fmt: skip
+    assert {config.model for cell in cells for config in cell.finals} == {"lenet-300-100", "lenet-5"}
+
+
+def test_a_difference_over_three_seeds_has_its_interval(tmp_path, write_record):
+    book = Book(ablations(), tmp_path, {"mnist": "ab"})
+    for key, errors in (("base", (1.8, 2.0, 1.9)), ("late-kl", (1.7, 1.8, 1.9))):
+        for config, error in zip(book.cell(key, COLUMN).finals, errors, strict=True):
+            write_record(config, error=error)
+    sheet, _ = layout(table(book))
+    assert {row[0]: row[2] for row in sheet.rows}["Late KL"] == "-0.10 (-0.35 to +0.15)"
 
 
 def test_the_sheet_says_how_far_from_the_base_a_change_is(book):
-    (sheet,) = layout(table(book))
+    sheet, conv = layout(table(book))
+    assert [row[0] for row in conv.rows][:2] == ["Three stages, LeNet-5", "Dead variances masked, LeNet-5"]
     rows = {row[0]: row[1:] for row in sheet.rows}
     assert rows["VBD"] == ("1.90 ± 0.14", "–", "80 ± 0x", "–", "–", "2", "–")
     assert rows["Late KL"] == (

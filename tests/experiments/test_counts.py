@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from vbdrop.analysis.graph import trace
 from vbdrop.compression import compress
-from vbdrop.experiments import count, units
-from vbdrop.models import LeNet5, build
+from vbdrop.experiments import LayerCount, count, units
+from vbdrop.models import MODELS, LeNet5, build
 
 
 def masked(*sizes: int, density: float, seed: int) -> nn.Sequential:
@@ -20,6 +21,14 @@ def masked(*sizes: int, density: float, seed: int) -> nn.Sequential:
         for layer in layers:
             layer.weight.mul_(torch.rand(layer.weight.shape, generator=generator) < density)
     return nn.Sequential(*layers)
+
+
+CHAIN = trace(masked(5, 4, 3, 2, density=1, seed=0).eval(), (torch.zeros(2, 5),))
+IMAGES = torch.zeros(2, 1, 28, 28)
+
+
+def counted(network: nn.Module, inputs: torch.Tensor = IMAGES) -> list[LayerCount]:
+    return count(network, trace(network.eval(), (inputs,)))
 
 
 @given(density=st.floats(0, 1), seed=st.integers(0, 10_000))
@@ -34,7 +43,7 @@ def test_a_unit_is_alive_if_a_path_goes_through_it(density, seed):
         out.insert(0, link.T @ out[0])
     alive = [int(((a > 0) & (b > 0)).sum()) for a, b in zip(into, out, strict=True)]
     alive[-1] = 2  # an output stays, also as a constant
-    assert units(count(network)) == alive
+    assert units(count(network, CHAIN)) == alive
 
 
 @given(density=st.floats(0.05, 1), seed=st.integers(0, 10_000))
@@ -43,7 +52,7 @@ def test_only_the_units_that_are_alive_matter(density, seed):
     network = masked(5, 4, 3, 2, density=density, seed=seed).double()
     inputs = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     before = network(inputs) - network(inputs[:1])
-    first = count(network)[0]
+    first = count(network, CHAIN)[0]
     varying = network[0](inputs).sub(network[0](inputs[:1])).abs().amax(0) > 0
     read = (network[1].weight != 0).any(0)
     assert first.outputs_alive <= int((varying & read).sum())
@@ -60,7 +69,7 @@ def test_a_convolution_and_what_it_is_flattened_to():
         network.fc1.weight[:, :16] = 0  # the first channel of conv2 is read by nobody
         network.fc1.weight[:, 16:20] = 0  # four of the sixteen positions of the second
         network.fc2.weight[:, 7:] = 0  # seven of 500 units are read
-    layers = count(network)
+    layers = counted(network)
     assert units(layers) == [4, 9, 140, 7]
     assert [layer.compact for layer in layers] == [25 * 4, 25 * 4 * 9, 140 * 7, 7 * 10]
     assert [layer.nonzero for layer in layers] == [100, 5_000, 500 * 780, 70]
@@ -78,7 +87,7 @@ def test_a_convolution_and_what_it_is_flattened_to():
     ],
 )
 def test_a_network_with_nothing_removed(name, expected):
-    layers = count(build(name))
+    layers = counted(build(name), torch.zeros(2, *MODELS[name].input_shape))
     assert units(layers) == expected
     assert all(layer.compact == layer.weights == layer.nonzero for layer in layers)
 
@@ -95,7 +104,7 @@ def test_the_units_are_those_that_a_compression_leaves(name, density):
                 layer.weight.mul_(torch.rand_like(layer.weight) < density * (10 if few_outputs else 1))
     compressed = compress(network, torch.zeros(1, 1, 28, 28), rewrite_gain=0.0)
     small = {layer.name: layer.small_shape for layer in compressed.summary().layers}
-    for layer in count(network):
+    for layer in counted(network):
         assert small[layer.name][0] == layer.outputs_alive < layer.outputs or layer.outputs_alive in (10, 50)
         if layer.name != "fc1":
             assert small[layer.name][1] == layer.inputs_alive
@@ -103,15 +112,35 @@ def test_the_units_are_those_that_a_compression_leaves(name, density):
 
 def test_a_network_with_nothing_left():
     network = masked(5, 4, 2, density=0, seed=0)
-    assert units(count(network)) == [0, 0, 2]
-    assert sum(layer.compact for layer in count(network)) == 0
+    layers = counted(network, torch.zeros(2, 5))
+    assert units(layers) == [0, 0, 2]
+    assert sum(layer.compact for layer in layers) == 0
 
 
-def test_what_is_no_chain_has_its_weights_counted_and_its_units_not():
-    grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2))
-    strange = nn.Sequential(nn.Linear(4, 3), nn.Linear(7, 2))
-    for network in (grouped, strange):
-        assert units(count(network)) is None
-        assert all(layer.compact == layer.weights for layer in count(network))
+def test_layers_with_groups_have_their_weights_counted_and_their_units_not():
+    network = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2))
+    layers = counted(network, torch.zeros(2, 4, 3, 3))
+    assert units(layers) is None
+    assert layers[0].compact == layers[0].weights
+
+
+def test_units_are_counted_in_a_network_that_is_no_chain():
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x) + self.second(x))
+
+    network = Branches()
+    with torch.no_grad():
+        network.last.weight[:, 0] = 0
+    layers = counted(network, torch.zeros(2, 4))
+    assert [(layer.inputs_alive, layer.outputs_alive) for layer in layers] == [(4, 2), (4, 2), (2, 2)]
+
+
+def test_a_network_without_layers_is_refused():
+    network = nn.ReLU()
     with pytest.raises(ValueError, match="must have a linear or a convolutional layer"):
-        count(nn.ReLU())
+        counted(network, torch.zeros(2, 5))

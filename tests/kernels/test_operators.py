@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from vbdrop import ELBO, Rates, Units, Weights, convert_
-from vbdrop.kernels import operators
+from vbdrop.kernels import KLTerm, kl_total, operators
+from vbdrop.kernels.kl import FUSED_BELOW
+from vbdrop.priors import Hierarchical, LogUniform
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +95,23 @@ def test_what_is_not_contiguous_is_read_as_what_it_stands_for():
     found = operators.posterior(theta.T, log_sigma2.T, 20.0)
     expected = operators.posterior(theta.T.contiguous(), log_sigma2.T.contiguous(), 20.0)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("prior", [Hierarchical(), LogUniform()], ids=lambda prior: type(prior).__name__)
+@pytest.mark.parametrize("size", [FUSED_BELOW - 1, FUSED_BELOW])
+def test_the_kl_of_many_weights_is_an_operator_that_of_few_a_formula(prior, size):
+    torch.compiler.reset()
+    tensors = [torch.randn(size, requires_grad=True), torch.randn(size, requires_grad=True)]
+    called = []
+
+    def backend(graph, inputs):
+        called.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    def total():
+        return kl_total([KLTerm(prior, 2.0)], tensors)[0]
+
+    expected = torch.autograd.grad(total(), tensors)
+    found = torch.autograd.grad(torch.compile(total, fullgraph=True, backend=backend)(), tensors)
+    assert any("vbdrop.kl" in target for target in called) == (size >= FUSED_BELOW)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

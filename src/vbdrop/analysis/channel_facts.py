@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from vbdrop.analysis.channels import Channels, Grid, UnitSets
+from vbdrop.analysis.channels import Channels, Grid, Stack, UnitSets
 from vbdrop.analysis.graph import Traced
-from vbdrop.analysis.layer_shapes import beside, owner, shape_of
+from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
 from vbdrop.layers import OpenAttention
+from vbdrop.layers.companions import companion
 
-Facts = Channels | Grid | list[Channels | Grid | None] | None
+Facts = Channels | Grid | Stack | list[Channels | Grid | Stack | None] | None
 """What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
 
-SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase)
 """Modules whose own forward checks or spells out the sizes of its weights."""
 
 WORTH_A_COPY = 0.05
@@ -38,6 +39,7 @@ class ProductSite:
         takes_bias: Whether the operation adds a bias if it is given one.
         nonzero: [groups, outputs, inputs]: whether an output reads an input at all.
         total: [groups, outputs, inputs]: the sum of the weights between them, in float64.
+        selects: Whether it can take some of the channels that arrive, by a selection before it.
     """
 
     node: fx.Node
@@ -51,11 +53,31 @@ class ProductSite:
     takes_bias: bool
     nonzero: Tensor
     total: Tensor
+    selects: bool = True
 
     @property
     def groups(self) -> int:
         """The number of groups."""
         return self.nonzero.shape[0]
+
+
+@dataclass(frozen=True)
+class RecurrentSite:
+    """A recurrent layer at one place of the graph.
+
+    Attributes:
+        path: The module.
+        source: What enters.
+        hidden: The hidden units of each layer and direction.
+        leaving: The units that leave each of them.
+        whole: Whether the operation is all that the module's forward does.
+    """
+
+    path: str
+    source: fx.Node
+    hidden: list[Channels]
+    leaving: list[Channels]
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -101,6 +123,13 @@ class ChannelFacts:
         scatters: Sums with a smaller term.
         counted: Norms and means over channels, which need the number of channels that there were.
         group_norms: Group normalisations.
+        recurrent: Recurrent layers.
+        initial_states: The operations with which a recurrent layer makes the states that it starts with.
+        projections: Recurrent layers with projections: their hidden units, and those that leave, which are fewer.
+        unstacked: The operations that take one layer and direction of the states of a recurrent layer.
+        other_writers: Weights that write channels and are no products of one input, with the units that they write:
+            those of embeddings and bilinear layers.
+        attributes: Module -> attribute -> the channels whose number it is, for modules of several inputs.
         pinned: Units that stay, whatever reads them.
         kept_for: Units among them that stay for the sake of an operation, and the reason.
         frozen: Parameters that are also used in ways that are not known, and so keep their shape.
@@ -118,6 +147,12 @@ class ChannelFacts:
     scatters: list[Scatter] = field(default_factory=list)
     counted: dict[fx.Node, Channels] = field(default_factory=dict)
     group_norms: dict[fx.Node, Channels] = field(default_factory=dict)
+    recurrent: dict[fx.Node, RecurrentSite] = field(default_factory=dict)
+    initial_states: set[fx.Node] = field(default_factory=set)
+    projections: list[tuple[fx.Node, Channels, Channels]] = field(default_factory=list)
+    unstacked: set[fx.Node] = field(default_factory=set)
+    other_writers: dict[str, Tensor] = field(default_factory=dict)
+    attributes: dict[str, dict[str, Channels]] = field(default_factory=dict)
     pinned: list[Tensor] = field(default_factory=list)
     kept_for: list[tuple[Tensor, str]] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
@@ -155,8 +190,11 @@ class ChannelFacts:
     def tensor(self, node: Any) -> Tensor | None:  # noqa: ANN401
         """The parameter or buffer that this node stands for, on the CPU and in float64."""
         name = self.name(node)
-        found = None if name is None else self._tensors.get(name)
-        return None if found is None else found.detach().to("cpu", torch.float64)
+        return None if name is None or name not in self._tensors else self.named(name)
+
+    def named(self, name: str) -> Tensor:
+        """The parameter or buffer of this name, on the CPU and in float64."""
+        return self._tensors[name].detach().to("cpu", torch.float64)
 
     def whole_numbers(self, name: str) -> Tensor | None:
         """The buffer of this name, if it holds whole numbers."""
@@ -166,6 +204,10 @@ class ChannelFacts:
     def shape(self, name: str) -> list[int]:
         """The shape of a parameter or buffer."""
         return list(self._tensors[name].shape)
+
+    def dims(self, name: str) -> int:
+        """The number of axes of a parameter or buffer."""
+        return self._tensors[name].dim()
 
     def tensor_size(self, name: str) -> int:
         """The number of elements of a parameter or buffer."""
@@ -178,7 +220,7 @@ class ChannelFacts:
     def has_own_bias(self, weight: str, bias: str | None) -> bool:
         """Whether a weight belongs to one module, and meets the bias of that module, or none if it has none."""
         modules = {id(self.model.get_submodule(owner(alias))) for alias in self.aliases(weight)}
-        own = beside(weight, "bias")
+        own = companion(weight, "bias")
         return len(modules) == 1 and (bias in self.aliases(own) if own in self._tensors else bias is None)
 
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401

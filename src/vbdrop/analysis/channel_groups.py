@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -47,10 +46,10 @@ class Structure(ChannelFacts):
         else:
             self.units.tie(self.norms[site.path][1], units)
 
-    def tensor(self, node: Any) -> Tensor | None:  # noqa: ANN401 -- an argument can be anything
-        """Some numbers in the shape of the parameter or buffer that this node stands for."""
-        found = super().tensor(node)
-        return None if found is None else torch.linspace(0.5, 1.5, found.numel(), dtype=found.dtype).view(found.shape)
+    def named(self, name: str) -> Tensor:
+        """Some numbers in the shape of the parameter or buffer of this name."""
+        found = super().named(name)
+        return torch.linspace(0.5, 1.5, found.numel(), dtype=found.dtype).view(found.shape)
 
 
 @dataclass(frozen=True)
@@ -169,6 +168,30 @@ def is_depthwise(product: ProductSite) -> bool:
     return product.groups > 1 and product.nonzero.shape[2] == 1
 
 
+def reader(weight: str) -> str:
+    """The name under which a layer reads channels: its own or, if it is a recurrent one, that of the matrix.
+
+    Example:
+        >>> reader("encoder.0.weight"), reader("encoder.rnn.weight_ih_l0")
+        ('encoder.0', 'encoder.rnn.weight_ih_l0')
+    """
+    return owner(weight) if weight.rpartition(".")[2] == "weight" else weight
+
+
+def writer(weight: str) -> str:
+    """The name for what a layer writes: its own or, if it is a recurrent one, with its layer and direction.
+
+    Example:
+        >>> writer("encoder.0.weight"), writer("rnn.weight_ih_l0_reverse"), writer("weight_hr_l1")
+        ('encoder.0', 'rnn.l0_reverse', 'l1_projected')
+    """
+    path, dot, name = weight.rpartition(".")
+    if not name.startswith("weight_"):
+        return path or weight
+    kind, _, cell = name.removeprefix("weight_").partition("_")
+    return f"{path}{dot}{cell}{'_projected' if kind == 'hr' else ''}"
+
+
 def _tie_groups(facts: ChannelFacts, product: ProductSite) -> None:
     """Let channels be one unit that a grouped convolution can only lose together."""
     if product.groups == 1:
@@ -195,8 +218,9 @@ def _members(facts: ChannelFacts, root: Tensor, fixed: Tensor) -> dict[int, tupl
             group = merged[group]
         return group
 
-    for number, product in enumerate(facts.products):
-        units = [unit for unit in root[product.outputs.units].tolist() if bool(read[unit]) and not bool(fixed[unit])]
+    writers = [*facts.other_writers.values(), *(product.outputs.units for product in facts.products)]
+    for number, written in enumerate(writers):
+        units = [unit for unit in root[written].tolist() if bool(read[unit]) and not bool(fixed[unit])]
         present = {final(group_of[unit]) for unit in units if unit in group_of} | {number}
         for group in present:
             merged[group] = min(present)
@@ -221,9 +245,10 @@ def _readers(
     """The gates of each input of each layer; why a layer has none, if what enters it was written by another one."""
     written = {unit for product in facts.products for unit in root[product.outputs.units].tolist()}
     found = {}
+    written |= {unit for units in facts.other_writers.values() for unit in root[units].tolist()}
     for product in facts.products:
-        path, units = owner(product.weight), root[product.inputs.units].tolist()
-        if path not in gated:
+        path, units = reader(product.weight), root[product.inputs.units].tolist()
+        if owner(product.weight) not in gated:
             continue
         if any(unit in members for unit in units) and not is_depthwise(product):
             found[path] = torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
@@ -267,7 +292,7 @@ def _described(
         kept = []
         for channels, names, name in (
             (product.outputs, writers, product.weight),
-            (product.inputs, reading, owner(product.weight)),
+            (product.inputs, reading, reader(product.weight)),
         ):
             groups = [members[unit][0] for unit in root[channels.units].tolist() if unit in members]
             kept.append(1 - len(groups) / len(channels))
@@ -277,9 +302,13 @@ def _described(
                 names[group].setdefault(name)
         total += torch.tensor([numel, each * numel], dtype=torch.float64)
         owned += torch.tensor([numel, each * numel], dtype=torch.float64) * (1 - kept[0] * kept[1])
+    for weight, columns in facts.other_writers.items():
+        for group in [members[unit][0] for unit in root[columns].tolist() if unit in members]:
+            weights[group] += facts.tensor_size(weight) / len(columns)
+            writers[group].setdefault(weight)
     described = [
         ChannelGroup(
-            *(owner(next(iter(writers[i]))) or next(iter(writers[i])), sizes[i], list(writers[i]), list(reading[i])),
+            *(writer(next(iter(writers[i]))), sizes[i], list(writers[i]), list(reading[i])),
             *(weights[i] / sizes[i], macs[i] / sizes[i]),
         )
         for i in range(count)

@@ -103,6 +103,21 @@ class Grid:
         return field.movedim(self.axes.index(axis), 0).flatten(1)
 
 
+@dataclass(frozen=True)
+class Stack:
+    """Tensors that were stacked along a new first axis, each with channels of its own: the states of recurrent layers.
+
+    Attributes:
+        parts: The channels of each, on the axis that they have in that tensor alone.
+
+    Example:
+        >>> Stack([Channels.varying(1, torch.arange(2)), Channels.varying(1, torch.arange(2, 4))]).parts[-1].units
+        tensor([2, 3])
+    """
+
+    parts: list[Channels]
+
+
 class UnitSets:
     """The units of a graph: a disjoint-set forest over their numbers.
 

@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.channels import Channels, Grid
+from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
 from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.rules import rule_of
@@ -70,6 +70,7 @@ def fill(facts: AnyFacts) -> AnyFacts:
         channels = facts.channels(result)
         if channels is not None:
             facts.pin(channels)
+    _keep_stacks(facts)
     _set_aside(facts)
     _freeze(facts)
     _decide_grids(facts)
@@ -89,6 +90,16 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
         facts.keep(node, f"the operation {node.target} is not known")
         return None
     return rule(facts, node)
+
+
+def _keep_stacks(facts: ChannelFacts) -> None:
+    """Keep the units of all layers and directions where anything but a selection of one of them reads their states."""
+    returned = {*facts.traced.results, *facts.traced.effects}
+    for node, known in facts.by_node.items():
+        if isinstance(known, Stack) and (node in returned or not facts.unstacked.issuperset(node.users)):
+            for part in known.parts:
+                facts.pin(part)
+                facts.kept_for.append((part.units, "the states of all layers and directions are read together"))
 
 
 def _set_aside(facts: ChannelFacts) -> None:
@@ -127,7 +138,7 @@ def _freeze(facts: ChannelFacts) -> None:
 def _decide_grids(facts: ChannelFacts) -> None:
     """Let every grid be channels on one axis: the one for which other operations have tied its units already."""
 
-    def decided(known: Channels | Grid | None) -> Channels | None:
+    def decided(known: Channels | Grid | Stack | None) -> Channels | Stack | None:
         if not isinstance(known, Grid):
             return known
         fitting = (axis for axis in known.axes if known.fits(axis, facts.units))
@@ -137,6 +148,6 @@ def _decide_grids(facts: ChannelFacts) -> None:
         facts.by_node[node] = [decided(part) for part in known] if isinstance(known, list) else decided(known)
 
 
-def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | Grid | None:  # noqa: ANN401 -- arguments of a node
+def _item(facts: ChannelFacts, source: Any, index: Any) -> Channels | Grid | Stack | None:  # noqa: ANN401 -- arguments of a node
     known = facts.by_node.get(source)
     return known[index] if isinstance(known, list) else None

@@ -14,8 +14,8 @@ from vbdrop.analysis.layer_shapes import owner
 from vbdrop.analysis.liveness import Liveness, carriers, find_live
 
 LAYOUT = (
-    "the groups of a convolution have equally many channels, no tensor is left without one, and nothing is copied to "
-    "save a few"
+    "the groups of a convolution have equally many channels, no tensor is left without one, a recurrent layer has more "
+    "hidden units than projections, and nothing is copied to save a few"
 )
 """Why a unit stays whose values nothing reads."""
 
@@ -83,10 +83,10 @@ def why_dead_units_stay(best: Liveness, actual: Liveness, kept: Mapping[str, Any
         stays = torch.ones_like(dead)
         if kept[weight] is not None:
             stays = torch.zeros_like(dead).index_fill(0, torch.tensor(kept[weight], dtype=torch.long), True)
-        if number := int((dead & stays).sum()):
+        if number := len(set(outputs.units[dead & stays].tolist())):  # a unit of a recurrent layer has several rows
             reason = _reason(actual, weight, dead & stays)
             verb = "is dead and stays" if number == 1 else "are dead and stay"
-            found[owner(weight) or weight] = f"{number} of {len(outputs)} outputs {verb}: {reason}"
+            found[owner(weight) or weight] = f"{number} of {len(set(outputs.units.tolist()))} outputs {verb}: {reason}"
     return found
 
 

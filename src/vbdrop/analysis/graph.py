@@ -4,7 +4,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from vbdrop._torch_compat import pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
+from vbdrop.analysis.packed_sequences import padded_sequences
 
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
 """The sizes of a batch for which it is tried what a forward would ask about them."""
@@ -50,6 +51,8 @@ class Traced:
         batch: The number of examples in a batch, as traced.
         guards: What the forward asked about the size of the batch, such as ``"batch <= 16"``, and was told that it is
             so -> a size for which it is not: there it may do something else, which the graph does not show.
+        packs: Whether the forward packs sequences, which the graph shows as padded: its channels are right, its values
+            are not.
     """
 
     graph: fx.Graph
@@ -60,6 +63,7 @@ class Traced:
     effects: list[fx.Node]
     batch: int
     guards: dict[str, int]
+    packs: bool = False
 
     @property
     def results(self) -> list[fx.Node]:
@@ -86,11 +90,12 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        program = _functional(export(model, args, dict(kwargs or {})))
+        with padded_sequences(model) as packs:
+            program = _functional(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
-    return _read(model, program)
+    return replace(_read(model, program), packs=bool(packs))
 
 
 def size_of(node: fx.Node) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
 def _step(liveness: Liveness) -> bool:
     """Do the first of these steps that changes anything; a later one waits until the earlier ones have settled."""
-    for step in (_reads, _balance, _carriers, _even_out, _one_each):
+    for step in (_reads, _balance, _carriers, _even_out, _one_each, _wider_than_projections):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
         if int(liveness.live.sum()) + int(liveness.present.sum()) != before:
@@ -244,6 +244,14 @@ def _one_each(liveness: Liveness) -> None:
         if node in liveness.reached and not bool(liveness.kept(channels).any()):
             choice = int(channels.known.to(torch.int8).argmax())
             liveness.hold(channels, torch.arange(len(channels)) == choice)
+
+
+def _wider_than_projections(liveness: Liveness) -> None:
+    """A recurrent layer with projections has more hidden units than leave it: by that torch knows that it has them."""
+    for node, hidden, leaving in liveness.facts.projections:
+        if node in liveness.reached:
+            wanted = int(liveness.kept(leaving).sum()) + 1
+            liveness.hold(hidden, _filled(liveness.kept(hidden).view(1, -1), wanted).flatten())
 
 
 def _reached(liveness: Liveness) -> set[fx.Node]:

@@ -1,5 +1,6 @@
 """What a cut costs without data: the log evidence that is lost when weights and gates are set to zero."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -87,3 +88,31 @@ def evidence_lost(model: nn.Module, threshold: float | None, elbo: ELBO | None =
     nats = sum(float(lost_nats(entry.log_alpha_full())[entry.dead(threshold)].sum()) for entry in entries)
     per_example = None if elbo is None or not elbo.kl_weight else nats * elbo.kl_weight / elbo.n_train
     return EvidenceLoss(nats, float(kl(model)), per_example)
+
+
+@torch.no_grad()
+def evidence_threshold(model: nn.Module, nats: float) -> float:
+    """The threshold at which a cut takes most and loses at most this much evidence; infinite if nothing can go.
+
+    It is halfway between the last weight that goes and the first one that stays, so that rounding moves neither.
+
+    Args:
+        model: A converted model.
+        nats: The log evidence that may be lost, a sum over all weights and gates that are dead.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Linear(3, 1)
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> _ = model.weight.data.fill_(1.0), model.log_sigma2.data.copy_(torch.tensor([[-2.0, 0.0, 1.0]]))
+        >>> evidence_threshold(model, 0.2), evidence_threshold(model, 0.0)  # 0.15 + 0.03 nats; 2.6 more for the other
+        (-1.0, inf)
+    """
+    entries = [entry for _, entry in noisy_tensors(model) if entry.threshold is not None]
+    if not entries:
+        return math.inf
+    log_alpha = torch.cat([entry.log_alpha_full().double().flatten() for entry in entries]).sort(descending=True).values
+    spared = int((lost_nats(log_alpha).cumsum(0) <= nats).sum())
+    if not spared:
+        return math.inf
+    return float(log_alpha[spared - 1 : spared + 1].mean()) if spared < len(log_alpha) else -math.inf

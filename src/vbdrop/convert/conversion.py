@@ -7,7 +7,7 @@ from typing import Any, cast
 from torch import nn
 
 from vbdrop._torch_compat import ConvNd
-from vbdrop.analysis.channel_groups import find_groups
+from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
 from vbdrop.convert.attentions import close_attentions_, open_attentions_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
@@ -16,6 +16,8 @@ from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
 from vbdrop.layers import LAYERS, GatedNorm, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
+from vbdrop.layers.companions import weight_names
+from vbdrop.layers.unequal_recurrent import refit_
 
 IMAGE_CHANNELS = 4
 """A convolution with at most so many input channels is taken to see the image itself."""
@@ -91,7 +93,7 @@ def _convert_one(
     kind = type(mode).__name__
     chosen, left = {}, {}
     modules = list(candidates(model))
-    first = next((module for _, module in modules if isinstance(module, tuple(LAYERS))), None)
+    first = next((module for _, module in modules if isinstance(module, (nn.Embedding, *LAYERS))), None)
     for name, module in modules:
         reason = survey.why_left(module) or why_not_again(module, mode) or unused.get(name)
         inputs = outputs = False
@@ -109,7 +111,8 @@ def _convert_one(
     if plain is not None and isinstance(mode, Units):
         layers = {name for name, (_, inputs, _) in chosen.items() if inputs}
         groups = find_groups(plain.traced, plain.model, layers, _norms(model, mode))
-        reasons = {name: groups.left[name] for name in chosen if name in groups.left and not chosen[name][2]}
+        inside = [name for name in chosen if not chosen[name][2]]
+        reasons = {name: reason for name in inside if (reason := _why_ungated(groups, name, model))}
         if len(reasons) < len(chosen) or groups.norms:
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
@@ -121,7 +124,10 @@ def _convert_one(
     if groups is not None and isinstance(mode, Units):
         share_gates_(model, mode, groups)
     for name, (module, inputs, outputs) in chosen.items():
+        if groups is not None and isinstance(module, nn.RNNBase):
+            continue  # its gates are those of the groups
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
+        own_inputs = own_inputs and not _sees_data(module, module is first)
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
     if not chosen and not (groups and groups.norms):
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
@@ -136,6 +142,17 @@ def _norms(model: nn.Module, mode: Units) -> set[str]:
         for name, module in leaves.items()
         if "Norm" in type(module).__name__ and _chosen(mode, "filter_fn", name, module)
     }
+
+
+def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
+    """Why a layer has no gates among those of the channel groups, or None if it has some, or may have its own."""
+    module = model.get_submodule(name)
+    if not isinstance(module, nn.RNNBase):
+        return groups.left.get(name)
+    matrices = [f"{name}.{matrix}".lstrip(".") for matrix in weight_names(module)]
+    if any(matrix in groups.readers for matrix in matrices):
+        return None
+    return next((groups.left[matrix] for matrix in matrices if matrix in groups.left), "none of its units can go")
 
 
 def _reasons(left: dict[str, str], most: int = 5) -> str:
@@ -158,6 +175,11 @@ def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
 
 def _sees_image(module: nn.Module, is_first: bool) -> bool:
     return isinstance(module, ConvNd) and (is_first or module.in_channels <= IMAGE_CHANNELS)
+
+
+def _sees_data(module: nn.Module, is_first: bool) -> bool:
+    """Whether a recurrent layer reads the sequences themselves; its hidden units have gates in any case."""
+    return isinstance(module, nn.RNNBase) and is_first
 
 
 def _as_noisy_(module: nn.Module) -> NoisyLayer:
@@ -221,3 +243,5 @@ def forget_noise_(module: NoisyLayer) -> None:
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     module.strip_()
     _set_class_(module, plain[type(module)])
+    if isinstance(module, nn.RNNBase):
+        refit_(module)

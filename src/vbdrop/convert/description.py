@@ -10,6 +10,7 @@ from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.conversion import convert_
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer, Rates, SharedGate, Units, Weights
 from vbdrop.layers.modes import Mode
+from vbdrop.layers.recurrent import NoisyRecurrent
 from vbdrop.priors import Prior, as_prior
 from vbdrop.priors.table import PRIORS
 
@@ -45,6 +46,8 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
             continue
         if isinstance(module, NoisyLayer) and module.noise is not None:
             found.setdefault(module.noise, _nothing())["layers"].append(name)
+        if isinstance(module, NoisyRecurrent) and (gates := module.own_unit_gates()):
+            found.setdefault(gates[0].mode, _nothing())["layers"].append(name)
         for kind, gate in (("layers", module._modules.get("gate")), ("outputs", module._modules.get("output_gate"))):
             if isinstance(gate, Gate):
                 found.setdefault(gate.mode, _nothing())[kind].append(name)

@@ -54,6 +54,6 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
             found.append((module, entry))
     for module, entry in found:
         dead = entry.dead(threshold)
-        module.remove_(dead)
+        module.remove_(dead, entry.name)
         entry.mean.masked_fill_(dead, 0.0)
     return model

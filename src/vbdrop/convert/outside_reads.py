@@ -6,6 +6,7 @@ from torch import nn
 
 from vbdrop.convert.example_inputs import as_arguments, copied
 from vbdrop.layers import LAYERS
+from vbdrop.layers.companions import weight_names
 from vbdrop.objective.weight_reads import weight_reads
 
 
@@ -30,8 +31,7 @@ def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa
     args, kwargs = as_arguments(example_inputs)
     model = copied(model).eval()
     kinds = (*LAYERS, *LAYERS.values())
-    layers = {name: m for name, m in model.named_modules() if type(m) in kinds and "weight" in m._parameters}
-    layers = {name: layer for name, layer in layers.items() if layer.get_parameter("weight").is_floating_point()}
+    layers = {name: m for name, m in model.named_modules() if type(m) in kinds and _has_weights(m)}
     try:
         reads = weight_reads(model, layers, args, kwargs)
     except Exception as error:
@@ -40,3 +40,9 @@ def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa
         ) from error
     unused = dict.fromkeys(sorted(layers.keys() - reads.called), "its forward is not called for the example inputs")
     return unused | dict.fromkeys(sorted(reads.outside), "its weight is read outside its own forward")
+
+
+def _has_weights(module: nn.Module) -> bool:
+    """Whether all weights of a layer are parameters that can have a gradient."""
+    weights = [module._parameters.get(name) for name in weight_names(module)]
+    return all(weight is not None and weight.is_floating_point() for weight in weights)

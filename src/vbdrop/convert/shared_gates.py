@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Units
+from vbdrop.layers.companions import weight_names
 from vbdrop.layers.gated_norm import gate_norm_
 
 
@@ -54,11 +55,12 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
         found: The groups.
     """
     gates = SharedGates(mode, found)
-    for path, members in found.readers.items():
+    for name, members in found.readers.items():
+        path, matrix = _place(model, name)
         layer = model.get_submodule(path)
         if not isinstance(layer, NoisyLayer):
             raise TypeError(f"the layer {path!r} must be a noisy one; got {type(layer).__name__}.")
-        layer.share_gate_(gates.at(layer.unit_axis, members, layer.weight))
+        layer.share_gate_(gates.at(layer.unit_axis, members, layer.get_parameter(matrix)), matrix)
     for path, (site, members) in found.norms.items():
         norm = model.get_submodule(path)
         like = next(norm.parameters(recurse=False), torch.empty(0))
@@ -103,3 +105,10 @@ class SharedGates:
             index[members[:, 0] == number] += start
             start += self.groups[number].units
         return SharedGate(axis, own, [self.gates[number] for number in numbers], index)
+
+
+def _place(model: nn.Module, reader: str) -> tuple[str, str]:
+    """The module and the name of the matrix of a reader: a layer's name, or that of a recurrent layer's matrix."""
+    path, _, matrix = reader.rpartition(".")
+    is_matrix = matrix in weight_names(model.get_submodule(path)) and matrix != "weight"
+    return (path, matrix) if is_matrix else (reader, "weight")

@@ -9,7 +9,17 @@ from torch.nn.utils.parametrize import is_parametrized
 from vbdrop._torch_compat import LazyModuleMixin
 from vbdrop.layers import LAYERS, NoisyLayer, OpenAttention, Rates, Units, Variational, Weights
 from vbdrop.layers.attention import why_closed
+from vbdrop.layers.companions import weight_names
 from vbdrop.layers.modes import Mode
+
+LOOKED_UP = "its rows are looked up, not multiplied: Units gates its features where they are read"
+
+REASONS: dict[type[nn.Module], str] = {
+    nn.Embedding: LOOKED_UP,
+    nn.EmbeddingBag: "it sums rows that it looks up, which no channel can be followed through",
+    nn.Bilinear: "it multiplies two inputs with each other, so that no noise of one product stands for its weights'",
+}
+"""Why modules of some kinds are never converted."""
 
 
 def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -56,12 +66,13 @@ class Survey:
         if type(module) not in LAYERS and type(module) not in LAYERS.values():
             if isinstance(module, tuple(LAYERS)):
                 return f"{kind} is a subclass that may compute something else; vbdrop.register_layer can add it"
-            return f"no noisy layer for {kind}"
-        weight = module._parameters.get("weight")
-        if weight is None:
-            return "its weight is not a plain parameter"
-        if not weight.is_floating_point():
-            return f"its weight is {weight.dtype}"
+            return REASONS.get(type(module), f"no noisy layer for {kind}")
+        for name in weight_names(module):
+            weight = module._parameters.get(name)
+            if weight is None:
+                return "its weight is not a plain parameter"
+            if not weight.is_floating_point():
+                return f"its weight is {weight.dtype}"
         if any(id(p) in self._tied for p in module._parameters.values()):
             return "its parameters are shared with another module"
         return None
@@ -70,6 +81,7 @@ class Survey:
 def why_not_again(module: nn.Module, mode: Mode) -> str | None:
     """The reason for which a module that is already noisy cannot take this mode too, or None if it can."""
     if isinstance(mode, Units):
-        return "already has gates" if "gate" in module._modules or "output_gate" in module._modules else None
+        gates = module.gate_names if isinstance(module, NoisyLayer) else ()
+        return "already has gates" if any(name in module._modules for name in gates) else None
     noise = getattr(module, "noise", None) if isinstance(module, NoisyLayer) else None
     return f"already converted with {type(noise).__name__}" if isinstance(noise, Weights | Rates) else None

@@ -2,7 +2,9 @@
 
 They are evaluated on the validation split, since the results decide what is kept: the test data play no part. The
 network and the budget are those of Table 4. Each row states all settings of the base, so that its meaning does not
-change with the method's defaults. What helps VBD is also tried with sparse VD, so that the baseline is treated equally.
+change with the method's defaults. The first rows change the published recipe, in one stage; the others what became the
+default, in three. The default and every change of it are also tried with sparse VD, so that the baseline is treated
+equally.
 """
 
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from vbdrop.experiments.paper_tables import LENET_300_100
+from vbdrop.experiments.paper_tables import LENET_5_CAFFE, LENET_300_100
 from vbdrop.experiments.protocol import Protocol, Row
 
 EPOCHS = 100
@@ -34,12 +36,23 @@ BASE: Mapping[str, Any] = MappingProxyType(
 )
 """The published recipe of sparse VD: one stage, all options off. The defaults include what has helped since."""
 
-TWINS = ("all-stages", "stages-cut")
-"""The changes that are also tried with sparse VD: those that help VBD."""
+STAGES: Mapping[str, Any] = MappingProxyType({**BASE, "pretrain": 0.2, "kl_weight": 2.0, "refine": 0.3})
+"""The recipe in three stages, the default of VBD and sparse VD today."""
+
+CONVOLUTIONS = ("lenet-5",)
+"""The columns of changes that concern convolutions alone."""
+
+CONV_EPOCHS = 30
+"""The epochs of LeNet-5 here, half of those of Table 4: its runs are the dearest."""
 
 
 def _change(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa: ANN401 -- hyper-parameters
     return Row(key, title, "vbd-weights", {**BASE, **changed}, ours=True, base="base", question=question)
+
+
+def _recipe(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa: ANN401 -- hyper-parameters
+    """A change of the recipe in three stages."""
+    return Row(key, title, "vbd-weights", {**STAGES, **changed}, ours=True, base="all-stages", question=question)
 
 
 _VBD = (
@@ -99,9 +112,7 @@ _VBD = (
         "Trained, pressed, refined",
         "Does it pay to start from a plain network, press it with twice the KL, and refine what is left? It is the "
         "default of VBD and sparse VD today.",
-        pretrain=0.2,
-        kl_weight=2.0,
-        refine=0.3,
+        **{name: value for name, value in STAGES.items() if value != BASE[name]},
     ),
     _change(
         "cut",
@@ -127,11 +138,59 @@ _VBD = (
     ),
 )
 
+_RECIPE = (
+    _recipe("low", "Three stages: half the pressure", "What does less KL give up in size, and win?", kl_weight=1.0),
+    _recipe("lower", "Three stages: a quarter of it", "And still less?", kl_weight=0.5),
+    _recipe(
+        "late",
+        "Three stages: late KL",
+        "Does it help to raise the KL slowly, over three tenths of the run after the plain network?",
+        hold=0.05,
+        ramp=0.3,
+    ),
+    _recipe(
+        "gates",
+        "Three stages: units and weights",
+        "Does a penalty on whole units, beside that on weights, help there?",
+        unit_kl=5.0,
+    ),
+    _recipe(
+        "evidence",
+        "Three stages: cut by the evidence",
+        "Before the survivors train on, may a cut cost half a hundredth of a nat per example, by the evidence lost?",
+        cut_nats=0.005,
+    ),
+    _recipe(
+        "distilled",
+        "Three stages, distilled (extra)",
+        "Does it help to learn the outputs of the plain network, too? An extra that no other row has.",
+        distill=1.0,
+    ),
+)
+
+_CONV = (
+    Row("conv", "Three stages, LeNet-5", "vbd-weights", STAGES, ours=True, only=CONVOLUTIONS),
+    Row(
+        "conv-masked",
+        "Dead variances masked, LeNet-5",
+        "vbd-weights",
+        {**STAGES, "mask_variances": True},
+        ours=True,
+        base="conv",
+        question="The authors of sparse VD take a dead weight of a convolution out of the variance, too. Does it help?",
+        only=CONVOLUTIONS,
+    ),
+)
+
+RIVALS = ("all-stages", "stages-cut", *(row.key for row in (*_RECIPE, *_CONV)))
+"""The rows that are also there for sparse VD: the recipe and all that is tried with it."""
+
 
 def _twin(row: Row) -> Row:
     """The same change of sparse VD."""
     title = f"Sparse VD: {row.title[0].lower()}{row.title[1:]}"
-    return replace(row, key=f"vd-{row.key}", title=title, method="sparse-vd", ours=False, base="vd", question="")
+    base = None if row.base is None else "vd" if row.base == "base" else f"vd-{row.base}"
+    return replace(row, key=f"vd-{row.key}", title=title, method="sparse-vd", ours=False, base=base, question="")
 
 
 ABLATIONS: Mapping[str, Row] = MappingProxyType(
@@ -139,8 +198,11 @@ ABLATIONS: Mapping[str, Row] = MappingProxyType(
         row.key: row
         for row in (
             *_VBD,
+            *_RECIPE,
             Row("vd", "Sparse VD", "sparse-vd", BASE),
-            *(_twin(row) for row in _VBD if row.key in TWINS),
+            *(_twin(row) for row in (*_VBD, *_RECIPE) if row.key in RIVALS),
+            *_CONV,
+            *map(_twin, _CONV),
         )
     }
 )
@@ -157,13 +219,18 @@ def ablations(*, quick: bool = False) -> Protocol:
         >>> ablations().row("late-kl").base
         'base'
     """
-    column = replace(LENET_300_100, budget=replace(LENET_300_100.budget, epochs=EPOCHS))
+    columns = tuple(
+        replace(column, budget=replace(column.budget, epochs=epochs))
+        for column, epochs in ((LENET_300_100, EPOCHS), (LENET_5_CAFFE, CONV_EPOCHS))
+    )
     protocol = Protocol(
         number=None,
         title="VBD on weights with one thing changed, on validation data",
         kind="ablation",
-        columns=(column,),
-        rows=tuple(replace(row, knobs={}, replicated=True) for row in ABLATIONS.values()),
+        columns=columns,
+        rows=tuple(
+            replace(row, knobs={}, replicated=True, only=row.only or (LENET_300_100.key,)) for row in ABLATIONS.values()
+        ),
         on_validation=True,
     )
     return protocol.small() if quick else protocol

@@ -1,14 +1,19 @@
-"""The size of a compressed network: its weights, and the live units in a chain of layers."""
+"""The size of a compressed network: its weights, and the live units of its layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from vbdrop._torch_compat import ConvTransposeNd
+from vbdrop.analysis.channel_facts import ChannelFacts
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.liveness import find_live
 from vbdrop.train import weight_layers
+
+EXAMPLES = 2
+"""As many examples are enough to trace a network."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class LayerCount:
         weights: Its weights, without the bias.
         nonzero: The non-zero ones.
         inputs: Its input features or channels.
-        inputs_alive: The live ones; None if the network is not a chain of layers.
+        inputs_alive: The live ones; None for a layer whose units are not known, or with groups.
         outputs: Its output features or channels.
         outputs_alive: The live ones; None likewise.
     """
@@ -51,32 +56,32 @@ class LayerCount:
         return self.weights // (self.inputs * self.outputs) * self.inputs_alive * self.outputs_alive
 
 
-def count(network: nn.Module) -> list[LayerCount]:
+def count(network: nn.Module, traced: Traced) -> list[LayerCount]:
     """Count the remaining weights and units of a plain network, layer by layer.
 
-    Weights are counted for any network. Units are counted if its layers form a chain in the order of their definition,
-    each reading the output of the one before it, possibly flattened, as in all networks of the tables. A flattened
-    feature map is counted value by value, as in the papers (the 800 inputs of LeNet-5's fc1).
+    A flattened feature map is counted value by value, as in the papers (the 800 inputs of LeNet-5's fc1).
 
     Args:
         network: A plain network in which removed weights are exactly zero.
+        traced: Its graph, or that of a network of the same structure with other weights.
 
     Example:
+        >>> from vbdrop.analysis.graph import trace
         >>> from vbdrop.models import lenet_300_100
-        >>> network = lenet_300_100()
+        >>> network = lenet_300_100().eval()
         >>> with torch.no_grad():
         ...     _ = network.hidden[1].weight[:, :250].zero_()
-        >>> [(layer.inputs_alive, layer.outputs_alive) for layer in count(network)]
+        >>> layers = count(network, trace(network, (torch.zeros(2, 1, 28, 28),)))
+        >>> [(layer.inputs_alive, layer.outputs_alive) for layer in layers]
         [(784, 50), (50, 100), (100, 10)]
     """
     layers = list(weight_layers(network))
     if not layers:
         raise ValueError("`network` must have a linear or a convolutional layer; it has none.")
-    links = [(_linked(layer)) for _, layer in layers]
-    chain = all(link is not None for link in links)
-    alive = _alive([link for link in links if link is not None]) if chain else None
+    alive = _alive(propagate(traced, network))
     counts = []
-    for index, (name, layer) in enumerate(layers):
+    for name, layer in layers:
+        inputs_alive, outputs_alive = alive.get(f"{name}.weight" if name else "weight", (None, None))
         outputs, inputs = (layer.out_features, layer.in_features) if isinstance(layer, nn.Linear) else (
             layer.out_channels, layer.in_channels)  # fmt: skip
         counts.append(
@@ -86,9 +91,9 @@ def count(network: nn.Module) -> list[LayerCount]:
                 weights=layer.weight.numel(),
                 nonzero=int(torch.count_nonzero(layer.weight)),
                 inputs=inputs,
-                inputs_alive=int(alive[index][0].sum()) if alive else None,
+                inputs_alive=inputs_alive,
                 outputs=outputs,
-                outputs_alive=int(alive[index][1].sum()) if alive else None,
+                outputs_alive=outputs_alive,
             )
         )
     return counts
@@ -102,9 +107,11 @@ def units(layers: Sequence[LayerCount]) -> list[int] | None:
     (20-50-800-500).
 
     Example:
-        >>> from vbdrop.models import LeNet5, lenet_500_300
-        >>> units(count(LeNet5())), units(count(lenet_500_300()))
-        ([20, 50, 800, 500], [784, 500, 300, 10])
+        >>> from vbdrop.analysis.graph import trace
+        >>> from vbdrop.models import LeNet5
+        >>> network = LeNet5().eval()
+        >>> units(count(network, trace(network, (torch.zeros(2, 1, 28, 28),))))
+        [20, 50, 800, 500]
     """
     found = [layer.outputs_alive if layer.kind == "conv" else layer.inputs_alive for layer in layers]
     if layers[0].kind == "linear":
@@ -113,33 +120,19 @@ def units(layers: Sequence[LayerCount]) -> list[int] | None:
     return known if len(known) == len(found) else None
 
 
-def _linked(layer: nn.Module) -> Tensor | None:
-    """Which output reads which input: outputs x inputs, bool; None for a layer that does not read all of them."""
-    if isinstance(layer, ConvTransposeNd) or getattr(layer, "groups", 1) != 1:
-        return None
-    weight = layer.weight
-    if not isinstance(weight, Tensor):
-        return None
-    return (weight != 0).flatten(2).any(-1) if weight.dim() > 2 else weight != 0
+def _alive(facts: ChannelFacts) -> dict[str, tuple[int, int]]:
+    """For the weight of each layer that reads all of its inputs, how many of these and of its outputs are alive.
 
-
-def _alive(links: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]] | None:
-    """The inputs and outputs of each layer that are on a path through the whole chain."""
-    factors = []  # how many inputs of a layer an output of the one before it becomes, when it is flattened
-    for before, after in pairwise(links):
-        if after.shape[1] % before.shape[0]:
-            return None
-        factors.append(after.shape[1] // before.shape[0])
-    varies = [torch.ones(links[0].shape[1], dtype=torch.bool)]  # what enters a layer depends on an input
-    for link, factor in zip(links, [*factors, 1], strict=True):
-        varies.append((link & varies[-1]).any(1).repeat_interleave(factor))
-    alive = []
-    read = torch.ones(links[-1].shape[0], dtype=torch.bool)  # what leaves a layer reaches an output
-    for index in reversed(range(len(links))):
-        last = index == len(links) - 1
-        outputs = read if last else read & (links[index] & varies[index]).any(1)
-        inputs = varies[index] & (links[index] & outputs[:, None]).any(0)
-        alive.append((inputs, outputs))
-        if index:
-            read = inputs.view(links[index - 1].shape[0], -1).any(1)
-    return alive[::-1]
+    What is a constant is not alive, though one of several constants may have to stay to carry the others.
+    """
+    liveness = find_live(facts)
+    returned = torch.zeros_like(liveness.live)
+    for pinned in facts.pinned:
+        returned[liveness.root[pinned]] = True
+    alive = {}
+    for weight, uses in liveness.uses.items():
+        outputs, roots = uses.first.outputs, liveness.root[uses.first.outputs.units]
+        needed = liveness.live[roots] & (~outputs.known | returned[roots])
+        if uses.first.groups == 1:
+            alive[weight] = int(liveness.wanted(uses).sum()), int(needed.sum())
+    return alive

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vbdrop.analysis.graph import trace
 from vbdrop.compression import Plan
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.summary import summarise
 from vbdrop.experiments.config import Config
-from vbdrop.experiments.counts import count
+from vbdrop.experiments.counts import EXAMPLES, count
 from vbdrop.experiments.pictures import first_layer, masks
 from vbdrop.functional import upper_bounded
 from vbdrop.models import MODELS
@@ -117,7 +118,7 @@ def size_against_error(model: nn.Module, test: Batch) -> list[dict[str, Any]] | 
     own = next((entry.threshold for _, entry in noisy_tensors(model) if entry.threshold is not None), None)
     if own is None:
         return None
-    points = []
+    points, traced = [], trace(masked_copy(model, own), (test.inputs[:EXAMPLES],))
     for threshold in [own + SWEEP_STEP * step for step in SWEEP_STEPS]:
         network = masked_copy(model, threshold)  # all shapes stay: the papers count the weights that are not zero
         counts = summarise(network, network.state_dict(), Plan(), {}).after
@@ -128,7 +129,7 @@ def size_against_error(model: nn.Module, test: Batch) -> list[dict[str, Any]] | 
                 "error": evaluate(network, test).error,
                 "weights": counts.weights,
                 "nonzero": counts.nonzeros,
-                "compact_weights": sum(layer.compact for layer in count(network)),
+                "compact_weights": sum(layer.compact for layer in count(network, traced)),
                 "bytes": counts.bytes,
             }
         )

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from vbdrop.analysis.graph import trace
 from vbdrop.convert import rates
 from vbdrop.experiments.config import Config
-from vbdrop.experiments.counts import count, units
+from vbdrop.experiments.counts import EXAMPLES, count, units
 from vbdrop.experiments.details import details
 from vbdrop.experiments.environment import environment, now
 from vbdrop.experiments.inputs import examples
@@ -118,7 +119,7 @@ def _made(
     if method.family != "regulariser" and not config.n_valid:
         save_network(trained.network, record.folder)
     write_json(record.folder / DETAILS, details(config, trained.model, trained.network, data.test))
-    return _figures(config, trained)
+    return _figures(config, trained, data.test.inputs[:EXAMPLES])
 
 
 def _head(config: Config, outcome: str) -> dict[str, Any]:
@@ -130,10 +131,10 @@ def _head(config: Config, outcome: str) -> dict[str, Any]:
     }
 
 
-def _figures(config: Config, trained: Trained) -> dict[str, Any]:
+def _figures(config: Config, trained: Trained, examples: Tensor) -> dict[str, Any]:
     """The result of a run: figures of the final epoch, and nothing that depends on the clock or the machine's name."""
     last, evaluation = trained.last, trained.evaluation
-    layers = count(trained.network)
+    layers = count(trained.network, trace(trained.network.eval(), (examples,)))
     kept, weights = sum(layer.nonzero for layer in layers), sum(layer.weights for layer in layers)
     compact = sum(layer.compact for layer in layers)
     result = _head(config, "finished") | {

@@ -133,15 +133,16 @@ LENET_300_100 = Column(
 )
 """The network of most figures on compression."""
 _LENET_500_300 = replace(LENET_300_100, key="lenet-500-300", title="LeNet-500-300", model="lenet-500-300")
-_LENET_5_CAFFE = Column(
+LENET_5_CAFFE = Column(
     "lenet-5", "LeNet-5-Caffe", "lenet-5", "mnist", _LENET_5, trials=4, seeds=3, shrink_every=_SHRINK_EVERY
 )
+"""The convolutional network of Tables 4 and 5."""
 
 _TABLE_4 = Protocol(
     number=4,
     title="Compressing weights on MNIST",
     kind="weights",
-    columns=(LENET_300_100, _LENET_5_CAFFE),
+    columns=(LENET_300_100, LENET_5_CAFFE),
     rows=(
         Row("original", "Original", "plain", replicated=True),
         Row("pruning", "Pruning (Han)", "magnitude-pruning", margin=MARGIN),
@@ -160,7 +161,7 @@ _TABLE_5 = Protocol(
     number=5,
     title="Compressing neurons on MNIST",
     kind="neurons",
-    columns=(_LENET_500_300, _LENET_5_CAFFE),
+    columns=(_LENET_500_300, LENET_5_CAFFE),
     rows=(
         Row("original", "Original", "plain", replicated=True),
         Row("vd", "Sparse VD", "sparse-vd", margin=MARGIN, replicated=True),

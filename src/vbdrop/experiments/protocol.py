@@ -94,6 +94,7 @@ class Row:
         pooled: Column -> the row that shares its runs with this row there, since the two methods are the same.
         base: The key of the row whose setting it changes; None in the paper's tables.
         question: The question that the change answers; empty in the paper's tables.
+        only: The keys of the columns that it has; empty for all.
     """
 
     key: str
@@ -107,6 +108,7 @@ class Row:
     pooled: Mapping[str, str] = field(default_factory=dict)
     base: str | None = None
     question: str = ""
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

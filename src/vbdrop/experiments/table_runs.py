@@ -221,6 +221,7 @@ class Book:
             self._cell(self.protocol.row(row), self.protocol.column(column), best[column])
             for row in row_keys
             for column in column_keys
+            if not (only := self.protocol.row(row).only) or column in only
         ]
 
     def missing(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Config]:

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from vbdrop.experiments.curves import CLOSE, at_one_size
+from vbdrop.experiments.paired import LEAST, paired
 from vbdrop.experiments.protocol import Column, Protocol
 from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import Stat, Table, TableCell
@@ -99,7 +100,8 @@ def notes(table: Table) -> list[str]:
     if protocol.on_validation:
         said.append(
             "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
-            "data play no part. To base: the difference of the mean errors in points, of the mean ratios in percent; "
+            "data play no part. To base: the difference of the mean errors in points (with the 95 % interval of the "
+            f"paired t-test from {LEAST} seeds on), of the mean ratios in percent; "
             "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest, if "
             f"none is more than {100 * (CLOSE - 1):.0f} % larger."
         )
@@ -172,7 +174,7 @@ def missing(table: Table, options: str = "") -> list[str]:
         table: The table.
         options: Further options of the commands, such as a folder of records.
     """
-    whole = len(table.cells) == len(table.protocol.rows) * len(table.protocol.columns)
+    whole = len(table.cells) == sum(len(row.only or table.protocol.columns) for row in table.protocol.rows)
     if whole and all(cell.ours is None and cell.command is not None for cell in table.cells):
         return [f"{_command(table.cells).partition(' --row')[0]}{options}"]
     said = []
@@ -310,8 +312,10 @@ def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
     if cell.ours is None or base is None or base.ours is None:
         return NONE, NONE, NONE
     same = at_one_size(cell.curves, base.curves)
+    pairs = paired(*({run.seed: run.error for run in each.by_seed} for each in (cell, base)))
+    sure = "" if pairs is None or pairs.low is None else f" ({pairs.low:+.2f} to {pairs.high:+.2f})"
     return (
-        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}",
+        f"{cell.ours.error.mean - base.ours.error.mean:+.2f}{sure}",
         _percent_more(cell.ours.ratio.mean, base.ours.ratio.mean),
         NONE if same is None else f"{same.first - same.second:+.2f} at {same.ratio:.0f}x",
     )

@@ -9,14 +9,14 @@ LARGEST_THRESHOLD = 88.0
 """Upper limit for thresholds: its exponential still fits into float32."""
 
 
-def largest_alpha(threshold: float) -> float:
-    """The alpha of this ``log_alpha``, limited to what float32 can represent.
+def largest_alpha(threshold: float | None) -> float:
+    """The alpha at this ``log_alpha``, limited to what float32 can represent; infinity for None.
 
     Example:
         >>> largest_alpha(0.0)
         1.0
     """
-    return math.exp(min(threshold, LARGEST_THRESHOLD))
+    return math.inf if threshold is None else math.exp(min(threshold, LARGEST_THRESHOLD))
 
 
 def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:

@@ -120,7 +120,7 @@ def as_matrix(x: Tensor) -> Tensor:
 
 def readable(grad: Tensor) -> Tensor:
     """An incoming gradient as the kernels can read it."""
-    return grad.resolve_neg().contiguous()
+    return grad if grad.is_contiguous() and not grad.is_neg() else grad.resolve_neg().contiguous()
 
 
 def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:

@@ -12,29 +12,21 @@ from vbdrop.functional.masks import largest_alpha
 from vbdrop.kernels import binding, operators
 from vbdrop.kernels.binding import Gates
 from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes_gates, takes_linear
-from vbdrop.kernels.once import once
+from vbdrop.kernels.first_order_only import first_order_only
 
 
 class NoisyGates(torch.autograd.Function):
     """`noisy_gates_reference`; stores x, and one number for each sample and unit."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 -- torch's own context object
-        x: Tensor,
-        mean: Tensor,
-        log_sigma2: Tensor,
-        limit: float,
-        axis: int,
-        noise: Tensor | None,
-    ) -> Tensor:
-        """Multiply units by their gates; those are dead where ``sigma2 >= limit * mean**2``."""
-        out, gates = binding.gate(x, mean, log_sigma2, limit, _space(x, axis), noise)
-        ctx.save_for_backward(x, mean, *gates)
+    def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding.gate` takes
+        """Multiply units by their gates."""
+        out, gates = binding.gate(*given)
+        ctx.save_for_backward(*given[:2], *gates)
         return out
 
     @staticmethod
-    @once
+    @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
         x, mean, *saved = ctx.saved_tensors
@@ -49,25 +41,16 @@ class GatedLinear(torch.autograd.Function):
     """Gates and then a matrix product; `gated_linear.c` multiplies the gated inputs where it makes them."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 -- torch's own context object
-        x: Tensor,
-        mean: Tensor,
-        log_sigma2: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        limit: float,
-        noise: Tensor | None,
-    ) -> Tensor:
-        """Gate the inputs with noise and multiply; gates are dead where ``sigma2 >= limit * mean**2``."""
-        out, gates = binding.gated_linear(x, mean, log_sigma2, weight, bias, limit, noise)
+    def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding` takes
+        """Gate the inputs with noise, and multiply."""
+        out, gates = binding.gated_linear(*given)
+        x, mean, _, weight, *_ = given
         ctx.save_for_backward(x, mean, weight, *gates)
-        ctx.shape = out.shape[1], x.shape[1]
-        ctx.samples = x.shape[0]
+        ctx.samples, ctx.shape = x.shape[0], (out.shape[1], x.shape[1])
         return out
 
     @staticmethod
-    @once
+    @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
         x, mean, weight, *saved = ctx.saved_tensors
@@ -101,9 +84,10 @@ def noisy_gates(
     check_units(x, mean, axis)
     gated: Tensor
     if torch.compiler.is_compiling():
-        gated = operators.gate(x, mean, log_sigma2, _limit(threshold), _space(x, axis))[0]
+        gated = operators.gate(x, mean, log_sigma2, largest_alpha(threshold), _space(x, axis))[0]
     else:
-        gated = NoisyGates.apply(x, mean, log_sigma2, _limit(threshold), axis, noise)  # type: ignore[no-untyped-call]
+        given = x, mean, log_sigma2, largest_alpha(threshold), _space(x, axis), noise
+        gated = NoisyGates.apply(*given)  # type: ignore[no-untyped-call]
     return gated
 
 
@@ -138,17 +122,13 @@ def gated_linear(
         return None
     out: Tensor
     if torch.compiler.is_compiling():
-        out = operators.gated_linear(rows, mean, log_sigma2, weight, bias, _limit(threshold))[0]
+        out = operators.gated_linear(rows, mean, log_sigma2, weight, bias, largest_alpha(threshold))[0]
     else:
-        out = GatedLinear.apply(rows, mean, log_sigma2, weight, bias, _limit(threshold), noises)  # type: ignore[no-untyped-call]
+        given = rows, mean, log_sigma2, weight, bias, largest_alpha(threshold), noises
+        out = GatedLinear.apply(*given)  # type: ignore[no-untyped-call]
     return out if rows is x else out.view(*x.shape[:-1], -1)
 
 
 def _space(x: Tensor, axis: int) -> int:
     """How many numbers a sample has for each unit."""
     return math.prod(x.shape[axis + 1 :]) if axis < -1 else 1
-
-
-def _limit(threshold: float | None) -> float:
-    """The alpha at or above which a gate is dead."""
-    return float("inf") if threshold is None else largest_alpha(threshold)

@@ -15,6 +15,9 @@ from vbdrop.priors import Hierarchical, LogUniform, Prior
 _COMPILED = {Hierarchical: ("vbdrop_kl", 0.5), LogUniform: ("vbdrop_log_uniform_kl", 1.0)}
 """Prior -> the C function of its sum, and the factor that takes what it returns to the KL."""
 
+FUSED_BELOW = 4096
+"""For fewer elements, as those of gates, a compiler fuses the formula into something quicker than a call."""
+
 
 class KLTerm(NamedTuple):
     """What the KL of one tensor depends on beside its means and log variances.
@@ -47,9 +50,8 @@ def _value_and_gradients(
 def _traced(term: KLTerm, theta: Tensor, log_sigma2: Tensor) -> Tensor:
     """The KL of one tensor of weights for a compiler or a transform: an operator, or the formula."""
     compiled = _COMPILED.get(type(term.prior))
-    if compiled is None or not takes(theta, log_sigma2):
-        return kl_sum_reference(theta, log_sigma2, *term)
-    if isinstance(term.factor, Tensor):
+    by_formula = compiled is None or isinstance(term.factor, Tensor) or theta.numel() < FUSED_BELOW
+    if compiled is None or by_formula or not takes(theta, log_sigma2):
         return kl_sum_reference(theta, log_sigma2, *term)
     total: Tensor = operators.kl(theta, log_sigma2, *compiled)[0]
     return total * term.factor

@@ -1,10 +1,10 @@
 """The kernels as operators of torch: what compiled code calls, since a compiler can see through neither C nor ctypes.
 
-Each operator has its shapes for the compiler (``register_fake``) and its backward (``register_autograd``), which is an
-operator too. A result that is not needed is an empty tensor.
+Each operator is a schema, the function of `vbdrop.kernels.binding` that it calls, the shapes of its results for the
+compiler, and its backward, which is an operator too. A result that is not needed is an empty tensor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,172 +14,156 @@ from vbdrop.kernels import binding
 from vbdrop.kernels.binding import Gates
 from vbdrop.kernels.choice import readable
 
+LIBRARY = torch.library.Library("vbdrop", "DEF")  # type: ignore[no-untyped-call]
 DRAWS = (torch.Tag.nondeterministic_seeded,)
 """For operators that draw noise: no two calls are the same."""
 
+Results = tuple[Tensor, ...]
+Gradients = tuple[Tensor | None, ...]
+Context = Any  # torch's own object, which carries what the forward keeps for the backward
 
-def _given(*tensors: Tensor | None) -> Any:  # noqa: ANN401 -- so many tensors, some of which may be None
-    """The tensors as the kernels can read them."""
-    return [None if t is None else readable(t) for t in tensors]
+
+def _operator(
+    schema: str,
+    run: Callable[..., Results],
+    shapes: Callable[..., Results],
+    keep: Callable[..., None] | None = None,
+    gradients: Callable[..., Gradients] | None = None,
+    *,
+    tags: Sequence[torch.Tag] = (),
+) -> Callable[..., Any]:
+    """Register an operator.
+
+    Args:
+        schema: Its name, arguments and results.
+        run: What it computes; all tensors that it gets are as the kernels can read them.
+        shapes: Empty tensors of the shapes of its results.
+        keep: Keeps for the backward what that needs.
+        gradients: Its backward; None for an operator that is a backward itself.
+        tags: What torch has to know of it.
+    """
+    name = schema.partition("(")[0]
+
+    def readable_run(*arguments: Any) -> Results:  # noqa: ANN401 -- whatever the schema says
+        return run(*(readable(a) if isinstance(a, Tensor) else a for a in arguments))
+
+    LIBRARY.define(schema, tags=tuple(tags))  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, readable_run, "CPU")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"vbdrop::{name}", shapes, lib=LIBRARY)
+    if gradients is not None:
+        torch.library.register_autograd(f"vbdrop::{name}", gradients, setup_context=keep, lib=LIBRARY)
+    found: Callable[..., Any] = getattr(torch.ops.vbdrop, name).default
+    return found
 
 
-def _or_empty(like: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+def _or_empty(like: Tensor, tensors: Sequence[Tensor | None]) -> Results:
     return tuple(like.new_empty(0) if t is None else t for t in tensors)
 
 
-def _needed(needs: Sequence[bool], gradients: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+def _needed(needs: Sequence[bool], gradients: Sequence[Tensor]) -> Gradients:
     return tuple(gradient if need else None for need, gradient in zip(needs, gradients, strict=True))
 
 
-@torch.library.custom_op("vbdrop::kl", mutates_args=(), device_types="cpu")
-def kl(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``share`` times what the C function of this name sums up, and the gradients of the KL."""
-    theta, log_sigma2 = _given(theta, log_sigma2)
-    total, by_theta, by_log_sigma2 = binding.kl(name, theta, log_sigma2, 1.0, need_gradients=True)
-    value = torch.scalar_tensor(share * total, dtype=theta.dtype, device="cpu")
-    return value, *_or_empty(theta, by_theta, by_log_sigma2)  # type: ignore[return-value]
+def _like(*tensors: Tensor) -> Results:
+    return tuple(t.new_empty(t.shape) for t in tensors)
 
 
-@kl.register_fake
-def _(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> tuple[Tensor, Tensor, Tensor]:
-    return theta.new_empty(()), theta.new_empty(theta.shape), theta.new_empty(theta.shape)
+# the KL
 
 
-def _keep_kl(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
+def _run_kl(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Results:
+    total, *gradients = binding.kl(name, theta, log_sigma2, 1.0, need_gradients=True)
+    return torch.scalar_tensor(share * total, dtype=theta.dtype, device="cpu"), *_or_empty(theta, gradients)
+
+
+def _keep_kl(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     ctx.save_for_backward(*output[1:])
 
 
-def _kl_gradients(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return *(grad * saved for saved in ctx.saved_tensors), None, None
+kl = _operator(
+    "kl(Tensor theta, Tensor log_sigma2, str name, float share) -> (Tensor, Tensor, Tensor)",
+    _run_kl,
+    lambda theta, log_sigma2, *_: (theta.new_empty(()), *_like(theta, theta)),
+    _keep_kl,
+    lambda ctx, grad, *_: (*(grad * saved for saved in ctx.saved_tensors), None, None),
+)
+
+# the means and variances of noisy weights, and a sample of the output
 
 
-kl.register_autograd(_kl_gradients, setup_context=_keep_kl)
+posterior_backward = _operator(
+    "posterior_backward(Tensor theta, Tensor sigma2, float limit, Tensor by_weight, Tensor by_sigma2)"
+    " -> (Tensor, Tensor)",
+    binding.posterior_gradients,
+    lambda theta, *_: _like(theta, theta),
+)
 
 
-@torch.library.custom_op("vbdrop::posterior", mutates_args=(), device_types="cpu")
-def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """See `binding.posterior`."""
-    theta, log_sigma2 = _given(theta, log_sigma2)
-    return binding.posterior(theta, log_sigma2, limit)
-
-
-@posterior.register_fake
-def _(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    return theta.new_empty(theta.shape), theta.new_empty(theta.shape)
-
-
-@torch.library.custom_op("vbdrop::posterior_backward", mutates_args=(), device_types="cpu")
-def posterior_backward(
-    theta: Tensor, sigma2: Tensor, limit: float, by_weight: Tensor, by_sigma2: Tensor
-) -> tuple[Tensor, Tensor]:
-    """See `binding.posterior_gradients`."""
-    theta, sigma2, by_weight, by_sigma2 = _given(theta, sigma2, by_weight, by_sigma2)
-    return binding.posterior_gradients(theta, sigma2, limit, by_weight, by_sigma2)
-
-
-@posterior_backward.register_fake
-def _(theta: Tensor, sigma2: Tensor, limit: float, by_weight: Tensor, by_sigma2: Tensor) -> tuple[Tensor, Tensor]:
-    return theta.new_empty(theta.shape), theta.new_empty(theta.shape)
-
-
-def _keep_posterior(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+def _keep_posterior(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     theta, _, ctx.limit = inputs
     ctx.save_for_backward(theta, output[1])
 
 
-def _posterior_gradients(ctx: Any, by_weight: Tensor, by_sigma2: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return *posterior_backward(*ctx.saved_tensors, ctx.limit, by_weight, by_sigma2), None
+posterior = _operator(
+    "posterior(Tensor theta, Tensor log_sigma2, float limit) -> (Tensor, Tensor)",
+    binding.posterior,
+    lambda theta, *_: _like(theta, theta),
+    _keep_posterior,
+    lambda ctx, *grads: (*posterior_backward(*ctx.saved_tensors, ctx.limit, *grads), None),
+)
 
 
-posterior.register_autograd(_posterior_gradients, setup_context=_keep_posterior)
-
-
-@torch.library.custom_op("vbdrop::perturbed", mutates_args=(), device_types="cpu", tags=DRAWS)
-def perturbed(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """See `binding.perturbed`."""
-    mean, variance = _given(mean, variance)
-    return binding.perturbed(mean, variance, None)
-
-
-@perturbed.register_fake
-def _(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    return mean.new_empty(mean.shape), mean.new_empty(mean.shape)
-
-
-def _keep_slope(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+def _keep_slope(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     ctx.save_for_backward(output[1])
 
 
-def _perturbed_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    (slope,) = ctx.saved_tensors
-    return grad, grad * slope
+perturbed = _operator(
+    "perturbed(Tensor mean, Tensor variance) -> (Tensor, Tensor)",
+    lambda mean, variance: binding.perturbed(mean, variance, None),
+    lambda mean, _: _like(mean, mean),
+    _keep_slope,
+    lambda ctx, grad, _: (grad, grad * ctx.saved_tensors[0]),
+    tags=DRAWS,
+)
+
+# a linear layer with noisy weights, or with one rate per input
+
+_RATES = "Tensor? log_sigma2, Tensor? log_alpha"
 
 
-perturbed.register_autograd(_perturbed_gradients, setup_context=_keep_slope)
-
-
-@torch.library.custom_op("vbdrop::noisy_linear", mutates_args=(), device_types="cpu", tags=DRAWS)
-def noisy_linear(
+def _run_linear(
     x: Tensor, theta: Tensor, log_sigma2: Tensor | None, log_alpha: Tensor | None, bias: Tensor | None, limit: float
-) -> tuple[Tensor, Tensor]:
-    """See `binding.noisy_linear`."""
+) -> Results:
     alpha = None if log_alpha is None else log_alpha.exp()
-    x, theta, log_sigma2, alpha, bias = _given(x, theta, log_sigma2, alpha, bias)
     return binding.noisy_linear(x, theta, log_sigma2, alpha, bias, limit, None)
 
 
-@noisy_linear.register_fake
-def _(
-    x: Tensor, theta: Tensor, log_sigma2: Tensor | None, log_alpha: Tensor | None, bias: Tensor | None, limit: float
-) -> tuple[Tensor, Tensor]:
-    shape = x.shape[0], theta.shape[0]
-    return x.new_empty(shape), x.new_empty(shape)
-
-
-@torch.library.custom_op("vbdrop::noisy_linear_backward", mutates_args=(), device_types="cpu")
-def noisy_linear_backward(
+def _run_linear_backward(
     grad: Tensor,
     x: Tensor,
     theta: Tensor,
     log_sigma2: Tensor | None,
     log_alpha: Tensor | None,
-    slope: Tensor,
-    limit: float,
-    need_x: bool,
-    need_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See `binding.noisy_linear_gradients`."""
+    *rest: Any,  # noqa: ANN401
+) -> Results:
+    slope, limit, need_x, need_bias = rest
     alpha = None if log_alpha is None else log_alpha.exp()
-    grad, x, theta, log_sigma2, alpha, slope = _given(grad, x, theta, log_sigma2, alpha, slope)
-    gradients = binding.noisy_linear_gradients(
-        grad, x, theta, log_sigma2, alpha, slope, limit, need_x=need_x, need_bias=need_bias
-    )
-    return _or_empty(x, *gradients)  # type: ignore[return-value]
+    saved = x, theta, log_sigma2, alpha, slope, limit
+    return _or_empty(x, binding.noisy_linear_gradients(grad, *saved, need_x=need_x, need_bias=need_bias))
 
 
-@noisy_linear_backward.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    theta: Tensor,
-    log_sigma2: Tensor | None,
-    log_alpha: Tensor | None,
-    slope: Tensor,
-    limit: float,
-    need_x: bool,
-    need_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    by_rate = theta if log_alpha is None else log_alpha
+def _shapes_of_linear_backward(grad: Tensor, x: Tensor, theta: Tensor, *rest: Any) -> Results:  # noqa: ANN401
+    _, log_alpha, _, _, need_x, need_bias = rest
     by_x, by_bias = x.new_empty(x.shape if need_x else 0), x.new_empty(theta.shape[0] if need_bias else 0)
-    return by_x, x.new_empty(theta.shape), x.new_empty(by_rate.shape), by_bias
+    return by_x, *_like(theta, theta if log_alpha is None else log_alpha), by_bias
 
 
-def _keep_linear(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+def _keep_linear(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     *tensors, _, ctx.limit = inputs
     ctx.save_for_backward(*tensors, output[1])
 
 
-def _linear_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+def _linear_gradients(ctx: Context, grad: Tensor, _: Tensor) -> Gradients:
     need_x, _, _, _, need_bias, _ = ctx.needs_input_grad
     found = noisy_linear_backward(grad, *ctx.saved_tensors, ctx.limit, need_x, need_bias)
     by_x, by_theta, by_rate, by_bias = _needed([need_x, True, True, need_bias], found)
@@ -187,100 +171,103 @@ def _linear_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None,
     return by_x, by_theta, *rates, by_bias, None
 
 
-noisy_linear.register_autograd(_linear_gradients, setup_context=_keep_linear)
+noisy_linear_backward = _operator(
+    f"noisy_linear_backward(Tensor grad, Tensor x, Tensor theta, {_RATES}, Tensor slope, float limit, bool need_x,"
+    " bool need_bias) -> (Tensor, Tensor, Tensor, Tensor)",
+    _run_linear_backward,
+    _shapes_of_linear_backward,
+)
+noisy_linear = _operator(
+    f"noisy_linear(Tensor x, Tensor theta, {_RATES}, Tensor? bias, float limit) -> (Tensor, Tensor)",
+    _run_linear,
+    lambda x, theta, *_: (x.new_empty(x.shape[0], theta.shape[0]), x.new_empty(x.shape[0], theta.shape[0])),
+    _keep_linear,
+    _linear_gradients,
+    tags=DRAWS,
+)
+
+# gates
 
 
-@torch.library.custom_op("vbdrop::gate", mutates_args=(), device_types="cpu", tags=DRAWS)
-def gate(
-    x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See `binding.gate`."""
-    x, mean, log_sigma2 = _given(x, mean, log_sigma2)
+def _run_gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int) -> Results:
     out, gates = binding.gate(x, mean, log_sigma2, limit, space, None)
     return out, *gates
 
 
-@gate.register_fake
-def _(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(mean.shape), x.new_empty(mean.shape), x.new_empty(x.numel() // space)
-
-
-@torch.library.custom_op("vbdrop::gate_backward", mutates_args=(), device_types="cpu")
-def gate_backward(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: list[Tensor], need_x: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See `binding.gate_gradients`."""
-    grad, x, mean = _given(grad, x, mean)
-    gradients = binding.gate_gradients(grad, x, mean, Gates(*_given(*gates)), need_x=need_x)
-    return _or_empty(x, *gradients)  # type: ignore[return-value]
-
-
-@gate_backward.register_fake
-def _(grad: Tensor, x: Tensor, mean: Tensor, gates: list[Tensor], need_x: bool) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape if need_x else 0), x.new_empty(mean.shape), x.new_empty(mean.shape)
-
-
-def _keep_gate(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ANN401
+def _keep_gate(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     ctx.save_for_backward(*inputs[:2], *output[1:])
 
 
-def _gate_gradients(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    x, mean, *gates = ctx.saved_tensors
+def _gate_gradients(ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
     need_x = ctx.needs_input_grad[0]
-    return *_needed([need_x, True, True], gate_backward(grad, x, mean, gates, need_x)), None, None
+    return *_needed([need_x, True, True], gate_backward(grad, *ctx.saved_tensors, need_x)), None, None
 
 
-gate.register_autograd(_gate_gradients, setup_context=_keep_gate)
+_GATES = "Tensor gate, Tensor deviation, Tensor noise"
+
+gate_backward = _operator(
+    f"gate_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, bool need_x) -> (Tensor, Tensor, Tensor)",
+    lambda grad, x, mean, *rest: _or_empty(x, binding.gate_gradients(grad, x, mean, Gates(*rest[:3]), need_x=rest[3])),
+    lambda grad, x, mean, *rest: (x.new_empty(x.shape if rest[3] else 0), *_like(mean, mean)),
+)
+gate = _operator(
+    "gate(Tensor x, Tensor mean, Tensor log_sigma2, float limit, int space) -> (Tensor, Tensor, Tensor, Tensor)",
+    _run_gate,
+    lambda x, mean, _, limit, space: (*_like(x, mean, mean), x.new_empty(x.numel() // space)),
+    _keep_gate,
+    _gate_gradients,
+    tags=DRAWS,
+)
+
+# a linear layer behind gates
 
 
-@torch.library.custom_op("vbdrop::gated_linear", mutates_args=(), device_types="cpu", tags=DRAWS)
-def gated_linear(
+def _run_gated_linear(
     x: Tensor, mean: Tensor, log_sigma2: Tensor, weight: Tensor, bias: Tensor | None, limit: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See `binding.gated_linear`."""
-    x, mean, log_sigma2, weight, bias = _given(x, mean, log_sigma2, weight, bias)
+) -> Results:
     out, gates = binding.gated_linear(x, mean, log_sigma2, weight, bias, limit, None)
     return out, *gates
 
 
-@gated_linear.register_fake
-def _(
-    x: Tensor, mean: Tensor, log_sigma2: Tensor, weight: Tensor, bias: Tensor | None, limit: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    gates = x.new_empty(mean.shape), x.new_empty(mean.shape), x.new_empty(x.shape[0] * x.shape[1])
-    return x.new_empty(x.shape[0], weight.shape[0]), *gates
+def _run_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> Results:  # noqa: ANN401
+    *gates, weight, need_x, need_bias = rest
+    found = binding.gated_linear_gradients(grad, x, mean, Gates(*gates), weight, need_x=need_x, need_bias=need_bias)
+    return _or_empty(x, found)
 
 
-@torch.library.custom_op("vbdrop::gated_linear_backward", mutates_args=(), device_types="cpu")
-def gated_linear_backward(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: list[Tensor], weight: Tensor, need_x: bool, need_bias: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """See `binding.gated_linear_gradients`."""
-    grad, x, mean, weight = _given(grad, x, mean, weight)
-    gradients = binding.gated_linear_gradients(
-        grad, x, mean, Gates(*_given(*gates)), weight, need_x=need_x, need_bias=need_bias
-    )
-    return _or_empty(x, *gradients)  # type: ignore[return-value]
-
-
-@gated_linear_backward.register_fake
-def _(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: list[Tensor], weight: Tensor, need_x: bool, need_bias: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shapes_of_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> Results:  # noqa: ANN401
+    *_, weight, need_x, need_bias = rest
     by_x, by_bias = x.new_empty(x.shape if need_x else 0), x.new_empty(weight.shape[0] if need_bias else 0)
-    return by_x, x.new_empty(mean.shape), x.new_empty(mean.shape), x.new_empty(weight.shape), by_bias
+    return by_x, *_like(mean, mean, weight), by_bias
 
 
-def _keep_gated_linear(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ANN401
+def _keep_gated_linear(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     x, mean, _, weight, *_ = inputs
-    ctx.save_for_backward(x, mean, weight, *output[1:])
+    ctx.save_for_backward(x, mean, *output[1:], weight)
 
 
-def _gated_linear_gradients(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    x, mean, weight, *gates = ctx.saved_tensors
+def _gated_linear_gradients(ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
     need_x, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[4]
-    found = gated_linear_backward(grad, x, mean, gates, weight, need_x, need_bias)
+    found = gated_linear_backward(grad, *ctx.saved_tensors, need_x, need_bias)
     return *_needed([need_x, True, True, True, need_bias], found), None
 
 
-gated_linear.register_autograd(_gated_linear_gradients, setup_context=_keep_gated_linear)
+gated_linear_backward = _operator(
+    f"gated_linear_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, Tensor weight, bool need_x, bool need_bias)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _run_gated_linear_backward,
+    _shapes_of_gated_linear_backward,
+)
+gated_linear = _operator(
+    "gated_linear(Tensor x, Tensor mean, Tensor log_sigma2, Tensor weight, Tensor? bias, float limit)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _run_gated_linear,
+    lambda x, mean, _, weight, *rest: (
+        x.new_empty(x.shape[0], weight.shape[0]),
+        *_like(mean, mean),
+        x.new_empty(x.shape[0] * x.shape[1]),
+    ),
+    _keep_gated_linear,
+    _gated_linear_gradients,
+    tags=DRAWS,
+)

@@ -20,7 +20,10 @@ from vbdrop.functional.local_reparameterization import output_variance
 from vbdrop.functional.masks import largest_alpha
 from vbdrop.kernels import binding, operators
 from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes, takes_linear
-from vbdrop.kernels.once import once
+from vbdrop.kernels.first_order_only import first_order_only
+
+_Rates = tuple[Tensor | None, Tensor | None]
+"""The log variances of the weights, or the log alphas of the inputs."""
 
 
 class _Posterior(torch.autograd.Function):
@@ -34,7 +37,7 @@ class _Posterior(torch.autograd.Function):
         return weight, sigma2
 
     @staticmethod
-    @once
+    @first_order_only
     def backward(ctx: Any, by_weight: Tensor, by_sigma2: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         theta, sigma2 = ctx.saved_tensors
         check_unreplaced(theta, sigma2)
@@ -52,7 +55,7 @@ class _Perturbed(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once
+    @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         (slope,) = ctx.saved_tensors
         return grad, grad * slope, None
@@ -65,17 +68,9 @@ class NoisyLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 -- torch's own context object
-        x: Tensor,
-        theta: Tensor,
-        log_sigma2: Tensor | None,
-        log_alpha: Tensor | None,
-        bias: Tensor | None,
-        limit: float,
-        noise: Tensor | None,
-    ) -> Tensor:
-        """Sample the output; see `binding.noisy_linear`."""
+    def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding` takes
+        """Sample the output; in the place of alpha there is its logarithm."""
+        x, theta, log_sigma2, log_alpha, bias, limit, noise = given
         alpha = None if log_alpha is None else log_alpha.exp()
         out, slope = binding.noisy_linear(x, theta, log_sigma2, alpha, bias, limit, noise)
         ctx.save_for_backward(x, theta, log_sigma2, alpha, slope)
@@ -83,7 +78,7 @@ class NoisyLinear(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once
+    @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
         x, theta, log_sigma2, alpha, slope = ctx.saved_tensors
@@ -100,13 +95,7 @@ class NoisyLinear(torch.autograd.Function):
 
 
 def _linear(
-    x: Tensor,
-    theta: Tensor,
-    log_sigma2: Tensor | None,
-    log_alpha: Tensor | None,
-    bias: Tensor | None,
-    limit: float,
-    noise: Tensor | None,
+    x: Tensor, theta: Tensor, rates: _Rates, bias: Tensor | None, limit: float, noise: Tensor | None
 ) -> Tensor | None:
     """The output of a linear layer by its kernel; None where that cannot take these tensors."""
     rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
@@ -114,9 +103,9 @@ def _linear(
         return None
     out: Tensor
     if torch.compiler.is_compiling():
-        out = operators.noisy_linear(rows, theta, log_sigma2, log_alpha, bias, limit)[0]
+        out = operators.noisy_linear(rows, theta, *rates, bias, limit)[0]
     else:
-        out = NoisyLinear.apply(rows, theta, log_sigma2, log_alpha, bias, limit, noises)  # type: ignore[no-untyped-call]
+        out = NoisyLinear.apply(rows, theta, *rates, bias, limit, noises)  # type: ignore[no-untyped-call]
     return out if rows is x else out.view(*x.shape[:-1], -1)
 
 
@@ -164,9 +153,9 @@ def noisy_weights(
     """
     if not takes(theta, log_sigma2):
         return noisy_product(x, *posterior_reference(theta, log_sigma2, threshold), bias, product, noise)
-    limit = float("inf") if threshold is None else largest_alpha(threshold)
+    limit = largest_alpha(threshold)
     if type(product) is MatrixProduct:
-        out = _linear(x, theta, log_sigma2, None, bias, limit, noise)
+        out = _linear(x, theta, (log_sigma2, None), bias, limit, noise)
         if out is not None:
             return out
     if torch.compiler.is_compiling():
@@ -194,7 +183,7 @@ def noisy_rates(
     per_input = weight.dim() == 2 and (log_alpha.dim() == 0 or log_alpha.shape == (1, weight.shape[1]))
     if type(product) is MatrixProduct and per_input and takes(log_alpha):
         inputs = log_alpha.expand(weight.shape[1]) if log_alpha.dim() == 0 else log_alpha[0]
-        out = _linear(x, weight, None, inputs.contiguous(), bias, 0.0, noise)
+        out = _linear(x, weight, (None, inputs.contiguous()), bias, 0.0, noise)
         if out is not None:
             return out
     sigma2 = log_alpha.exp() * weight.to(log_alpha.dtype).square()

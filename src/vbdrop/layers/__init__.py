@@ -11,12 +11,16 @@ from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.linear import Linear
 from vbdrop.layers.modes import Filter, Mode, Rates, Units, Weights
 from vbdrop.layers.noisy import NoisyTensor
+from vbdrop.layers.recurrent import GRU, LSTM, RNN
 from vbdrop.layers.shared_gate import SharedGate
 from vbdrop.layers.table import LAYERS, register_layer
 from vbdrop.layers.variational import Variational
 
 __all__ = [
+    "GRU",
     "LAYERS",
+    "LSTM",
+    "RNN",
     "Conv1d",
     "Conv2d",
     "Conv3d",

@@ -18,6 +18,7 @@ from vbdrop.functional import (
     upper_bounded,
 )
 from vbdrop.kernels import noisy_product, noisy_rates, noisy_weights
+from vbdrop.layers.companions import companion
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
 from vbdrop.layers.noisy import NoisyTensor
@@ -40,6 +41,8 @@ class NoisyLayer(Variational):
     """
 
     wide_parameters: ClassVar[tuple[str, ...]] = ("log_sigma2", "log_alpha")
+    draws_per_call: ClassVar[bool] = False
+    """Whether one draw of the noise serves all samples of a batch, as where weights are drawn and not outputs."""
     noise: Weights | Rates | None = None
     """The mode of the weights; None where only gates were added."""
     weight: Tensor
@@ -55,7 +58,7 @@ class NoisyLayer(Variational):
     @fused.setter
     def fused(self, fused: bool) -> None:
         self.__dict__["_fused"] = fused
-        for name in ("gate", "output_gate"):
+        for name in self.gate_names:
             for gate in own_gates(self._modules.get(name)).values():
                 gate.fused = fused
 
@@ -65,6 +68,11 @@ class NoisyLayer(Variational):
         del self.__dict__["_fused"]
 
     # what a kind of layer says about itself
+
+    @property
+    def gate_names(self) -> tuple[str, ...]:
+        """The names under which the layer may have gates as submodules."""
+        return (*(companion(name, "gate") for name in self.matrices), "output_gate")
 
     @property
     @abstractmethod
@@ -80,6 +88,10 @@ class NoisyLayer(Variational):
     @abstractmethod
     def n_outputs(self) -> int:
         """The number of output units."""
+
+    def inputs_of(self, means: Tensor) -> int:
+        """The number of input units of one of the noisy parameters."""
+        return self.n_inputs
 
     @abstractmethod
     def per_input(self, values: Tensor) -> Tensor:
@@ -107,27 +119,32 @@ class NoisyLayer(Variational):
                 self.output_gate = Gate(self.n_outputs, self.unit_axis, mode, self.weight).train(self.training)
             return
         self.noise = mode
-        setattr(self, self._rate_name, nn.Parameter(self._initial_rate()))
+        for name in self.matrices:
+            setattr(self, self._rate_name(name), nn.Parameter(self._initial_rate(getattr(self, name))))
 
-    def share_gate_(self, gate: SharedGate) -> None:
-        """Gate what enters by gates that other layers have, too."""
-        self.add_module("gate", gate.train(self.training))
+    def share_gate_(self, gate: SharedGate, matrix: str = "weight") -> None:
+        """Gate what enters by gates that other layers have, too.
 
-    @property
-    def _rate_name(self) -> str:
-        return "log_sigma2" if isinstance(self.noise, Weights) else "log_alpha"
+        Args:
+            gate: The gates.
+            matrix: The weight whose inputs they gate.
+        """
+        self.add_module(companion(matrix, "gate"), gate.train(self.training))
+
+    def _rate_name(self, matrix: str) -> str:
+        return companion(matrix, "log_sigma2" if isinstance(self.noise, Weights) else "log_alpha")
 
     @torch.no_grad()
-    def _initial_rate(self) -> Tensor:
-        """The rates at the start; no weight starts dead, however small it is."""
-        dtype = torch.promote_types(self.weight.dtype, torch.float32)
-        weight = self.weight.to(dtype)
+    def _initial_rate(self, means: Tensor) -> Tensor:
+        """The rates of a weight at the start; none starts dead, however small it is."""
+        dtype = torch.promote_types(means.dtype, torch.float32)
+        weight = means.to(dtype)
         if isinstance(self.noise, Weights):
             limit = self.noise.threshold - START_MARGIN - log_alpha_of(weight, torch.zeros_like(weight))
             return limit.clamp(LOWEST_LOG_SIGMA2, self.noise.log_sigma2)
         if self.noise is None:
             raise TypeError("the layer has no noisy weights.")
-        shape = {"weight": self.weight.shape, "unit": (self.n_inputs,), "layer": ()}[self.noise.per]
+        shape = {"weight": means.shape, "unit": (self.inputs_of(means),), "layer": ()}[self.noise.per]
         return torch.full(shape, self.noise.log_alpha, dtype=dtype, device=weight.device)
 
     @torch.no_grad()
@@ -151,11 +168,12 @@ class NoisyLayer(Variational):
 
     def strip_(self) -> None:
         """Remove every parameter, submodule and attribute that `add_noise_` added."""
-        for name in ("log_sigma2", "log_alpha"):
-            self._parameters.pop(name, None)
-        for name in ("removed", "kl_factor"):
-            self._buffers.pop(name, None)
-        for name in ("gate", "output_gate"):
+        for matrix in self.matrices:
+            for kind in ("log_sigma2", "log_alpha"):
+                self._parameters.pop(companion(matrix, kind), None)
+            self._buffers.pop(companion(matrix, "removed"), None)
+        self._buffers.pop("kl_factor", None)
+        for name in self.gate_names:
             self._modules.pop(name, None)
         for name in ("noise", "_fused", "sampling", "kl_factor"):
             self.__dict__.pop(name, None)
@@ -164,23 +182,23 @@ class NoisyLayer(Variational):
 
     def variational(self) -> Iterator[NoisyTensor]:
         """The noisy weights, if there are any; the gates are modules of their own."""
-        if isinstance(self.noise, Weights):
-            prior, threshold = as_prior(self.noise.prior), self.noise.threshold
-            yield NoisyTensor(
-                "weight", self.weight, prior, threshold, log_sigma2=self.log_sigma2,
-                kl_factor=self.current_kl_factor, removed=self.removed_mask,
-            )  # fmt: skip
-        elif isinstance(self.noise, Rates):
-            prior, expand = as_prior(self.noise.prior), self._expand_rate
-            yield NoisyTensor(
-                "weight", self.weight, prior, None, log_alpha=self.log_alpha, expand=expand,
-                kl_factor=self.current_kl_factor,
-            )  # fmt: skip
+        for name in self.matrices if self.noise is not None else ():
+            mean, rate = getattr(self, name), getattr(self, self._rate_name(name))
+            if isinstance(self.noise, Weights):
+                prior, threshold = as_prior(self.noise.prior), self.noise.threshold
+                yield NoisyTensor(
+                    name, mean, prior, threshold, log_sigma2=rate,
+                    kl_factor=self.current_kl_factor, removed=self.removed_mask_of(name),
+                )  # fmt: skip
+            elif isinstance(self.noise, Rates):
+                prior, expand = as_prior(self.noise.prior), self._expand_rate
+                yield NoisyTensor(
+                    name, mean, prior, None, log_alpha=rate, expand=expand, kl_factor=self.current_kl_factor
+                )
 
-    @property
-    def _bounded_log_alpha(self) -> Tensor:
+    def _bounded(self, log_alpha: Tensor) -> Tensor:
         bound = as_prior(self.noise.prior).max_log_alpha if isinstance(self.noise, Rates) else None
-        return upper_bounded(self.log_alpha, bound)
+        return upper_bounded(log_alpha, bound)
 
     def _expand_rate(self, log_alpha: Tensor) -> Tensor:
         per_unit = isinstance(self.noise, Rates) and self.noise.per == "unit"
@@ -202,7 +220,7 @@ class NoisyLayer(Variational):
         """The product with the weights, with their noise where it is on."""
         if isinstance(self.noise, Rates) and self.noise_is_on:
             rated = noisy_rates if self.fused else noisy_rates_reference
-            return rated(x, self.weight, self._expand_rate(self._bounded_log_alpha), self.bias, product)
+            return rated(x, self.weight, self._expand_rate(self._bounded(self.log_alpha)), self.bias, product)
         if not isinstance(self.noise, Weights):
             return product(x, self.weight, self.bias)
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
@@ -221,22 +239,24 @@ class NoisyLayer(Variational):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
         """Rates and gates that a plain ``state_dict`` does not have start afresh, if it has the layer's weights."""
-        has_weights = prefix + "weight" in state_dict
-        for name in ("gate", "output_gate"):
+        has_weights = all(prefix + name in state_dict for name in self.matrices)
+        for name in self.gate_names:
             for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
                 if has_weights and not any(key.startswith(below) for key in state_dict):
                     gate.reset_parameters()
                     state_dict.update(gate.state_dict(prefix=below))  # where torch looks next, for the gate
-        if self.noise is None or not has_weights or prefix + self._rate_name in state_dict:
+        rates = {name: self._rate_name(name) for name in (self.matrices if self.noise is not None else ())}
+        if not has_weights or any(prefix + rate in state_dict for rate in rates.values()):
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
-        rate = self._parameters.pop(self._rate_name)
+        kept = {rate: self._parameters.pop(rate) for rate in rates.values()}
         try:
             super()._load_from_state_dict(state_dict, prefix, *args)
         finally:
-            self._parameters[self._rate_name] = rate
+            self._parameters.update(kept)
         with torch.no_grad():
-            getattr(self, self._rate_name).copy_(self._initial_rate())
+            for name, rate in rates.items():
+                getattr(self, rate).copy_(self._initial_rate(getattr(self, name)))
 
     def extra_repr(self) -> str:
         """The torch layer's own description, and how the weights are noisy."""

@@ -73,6 +73,12 @@ class SharedGate(nn.Module):
         """The output of a linear layer whose inputs go through these gates, in one call; None if that cannot be."""
         return self.all_gates[0].with_product(x, weight, bias) if self._is_one_gate else None
 
+    def drawn(self) -> Tensor:
+        """What each input is multiplied by in one call: one draw for all samples, or the means without noise."""
+        parts = [gate.used(training=self.training) for gate in self.all_gates]
+        noisy = [m if d is None else m + d * torch.randn_like(d) for m, d in parts]
+        return self._spread(torch.cat(noisy))
+
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
         return self.all_gates[0].gated(x, self.axis) if self._is_one_gate else x * self.factor(x)

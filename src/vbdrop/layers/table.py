@@ -7,6 +7,7 @@ from vbdrop.layers.attention import OutProjection
 from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.linear import Linear
+from vbdrop.layers.recurrent import GRU, LSTM, RNN
 
 LAYERS: dict[type[nn.Module], type[NoisyLayer]] = {
     nn.Linear: Linear,
@@ -17,6 +18,9 @@ LAYERS: dict[type[nn.Module], type[NoisyLayer]] = {
     nn.ConvTranspose1d: ConvTranspose1d,
     nn.ConvTranspose2d: ConvTranspose2d,
     nn.ConvTranspose3d: ConvTranspose3d,
+    nn.LSTM: LSTM,
+    nn.GRU: GRU,
+    nn.RNN: RNN,
 }
 """Torch layer -> noisy layer. Matched by exact type, since a subclass may compute something else."""
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.functional import masked
+from vbdrop.layers.companions import companion
 from vbdrop.layers.noisy import NoisyTensor
 
 NO_VARIANCE = -80.0
@@ -31,6 +32,11 @@ class Variational(nn.Module):
     """What the KL of each noisy weight of this module is multiplied with: one number, or a tensor that broadcasts
     against the means (a buffer, if it is to move with the module). A module without it has the factor 1."""
 
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """The names of the parameters that are noisy, or can be."""
+        return ("weight",)
+
     @abstractmethod
     def variational(self) -> Iterator[NoisyTensor]:
         """The noisy tensors of this module itself, not of its children."""
@@ -46,40 +52,52 @@ class Variational(nn.Module):
         factor: float | Tensor = getattr(self, "kl_factor", 1.0)
         return factor
 
+    def is_wide(self, name: str) -> bool:
+        """Whether the parameter of this name sets a dropout rate, and stays out of half precision."""
+        return name in self.wide_parameters
+
     @property
     def removed_mask(self) -> Tensor | None:
         """Which weights are dead for good, a buffer named ``removed``; None as long as `remove_` was not called."""
-        return self._buffers.get("removed")
+        return self.removed_mask_of("weight")
 
-    def remove_(self, mask: Tensor) -> None:
+    def removed_mask_of(self, matrix: str) -> Tensor | None:
+        """The same for one of several noisy parameters."""
+        return self._buffers.get(companion(matrix, "removed"))
+
+    def remove_(self, mask: Tensor, matrix: str = "weight") -> None:
         """Make weights dead for good: no forward sees their means or their noise, whatever an optimizer does to them.
 
         Args:
-            mask: Which ones, a boolean tensor of the shape of ``weight``.
+            mask: Which ones, a boolean tensor of the shape of the noisy parameter.
+            matrix: The name of the noisy parameter.
         """
-        before = self._buffers.pop("removed", None)
-        self.register_buffer("removed", mask.clone() if before is None else mask | before)
+        name = companion(matrix, "removed")
+        before = self._buffers.pop(name, None)
+        self.register_buffer(name, mask.clone() if before is None else mask | before)
 
-    def surviving(self, mean: Tensor, log_sigma2: Tensor) -> tuple[Tensor, Tensor]:
+    def surviving(self, mean: Tensor, log_sigma2: Tensor, matrix: str = "weight") -> tuple[Tensor, Tensor]:
         """The means and log variances that a forward uses: those of removed weights are zero and `NO_VARIANCE`."""
-        removed = self.removed_mask
+        removed = self.removed_mask_of(matrix)
         if removed is None:
             return mean, log_sigma2
         return masked(mean, ~removed), log_sigma2.masked_fill(removed, NO_VARIANCE)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
         """Which weights were removed comes and goes with the weights themselves."""
-        if (mask := state_dict.get(prefix + "removed")) is not None:
-            if self.removed_mask is None:
-                like = next(self.parameters(recurse=False)).device
-                self.register_buffer("removed", torch.zeros_like(mask, device=like))
-        elif prefix + "weight" in state_dict:
-            self._buffers.pop("removed", None)
+        for matrix in self.matrices:
+            name = companion(matrix, "removed")
+            if (mask := state_dict.get(prefix + name)) is not None:
+                if self.removed_mask_of(matrix) is None:
+                    like = next(self.parameters(recurse=False)).device
+                    self.register_buffer(name, torch.zeros_like(mask, device=like))
+            elif prefix + matrix in state_dict:
+                self._buffers.pop(name, None)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move or cast the module, keeping the variational parameters out of half precision."""
-        wide = [p for name, p in self._parameters.items() if name in self.wide_parameters and p is not None]
+        wide = [p for name, p in self._parameters.items() if p is not None and self.is_wide(name)]
         ids = {id(t) for p in wide for t in (p, p.grad) if t is not None}
 
         def keep_wide(tensor: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def rate_parameters(model: nn.Module) -> dict[int, str]:
         for path, module in model.named_modules()
         if isinstance(module, Variational)
         for name, parameter in module._parameters.items()
-        if name in module.wide_parameters and parameter is not None
+        if parameter is not None and module.is_wide(name)
     }
 
 

@@ -17,6 +17,7 @@ from torch.autograd.graph import Node
 
 from vbdrop._torch_compat import pytree
 from vbdrop.layers import NoisyLayer, Variational
+from vbdrop.layers.companions import weight_names
 from vbdrop.objective.checks import some
 
 WATCHED_STEPS = 5
@@ -49,7 +50,7 @@ def weight_reads(
     Args:
         model: The model; pass a copy, since the forward may write into it and its parameters are set to require
             gradients.
-        layers: The layers to look at, by name; each has a ``weight``.
+        layers: The layers to look at, by name.
         args: Inputs by position.
         kwargs: Inputs by name.
 
@@ -59,12 +60,12 @@ def weight_reads(
         >>> sorted(reads.called), reads.outside
         (['0', '1'], set())
     """
-    weights = {name: layer.get_parameter("weight").requires_grad_() for name, layer in layers.items()}
+    weights = {name: [weight.requires_grad_() for weight in _weights(layer)] for name, layer in layers.items()}
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
     with torch.enable_grad(), _own_reads(layers) as (called, own):
         outputs = model(*args, **kwargs)
-    reads = _reads(_starts(outputs), weights.values())
-    outside = {name for name, weight in weights.items() if reads[id(weight)] - own}
+    reads = _reads(_starts(outputs), [weight for each in weights.values() for weight in each])
+    outside = {name for name, each in weights.items() if _all_reads(reads, each) - own}
     return WeightReads(called, outside)
 
 
@@ -98,12 +99,12 @@ class WeightWatch:
         layers = dict(_trained(self._model))
         if nll.grad_fn is None or not layers:
             return False
-        watched = {id(p): p for layer in layers.values() for p in (layer.weight, *_rates(layer))}
+        watched = {id(p): p for layer in layers.values() for p in (*_weights(layer), *_rates(layer))}
         reads = _reads([nll.grad_fn], watched.values())
         if not any(reads.values()):
             return True  # parameters were swapped or recomputed: the graph does not show them
         noisy = {name for name, layer in layers.items() if any(reads[id(rate)] for rate in _rates(layer))}
-        if bare := [name for name, layer in layers.items() if name not in noisy and reads[id(layer.weight)]]:
+        if bare := [name for name, layer in layers.items() if name not in noisy and _all_reads(reads, _weights(layer))]:
             self.stop()
             raise RuntimeError(
                 f"the loss uses the weights of {some(bare)} without their noise: they are read outside the layer's own "
@@ -129,7 +130,7 @@ class WeightWatch:
             outside = [
                 name
                 for name, layer in self._doubtful.items()
-                if reads[id(layer.weight)] & self._own and reads[id(layer.weight)] - self._own
+                if (found := _all_reads(reads, _weights(layer))) & self._own and found - self._own
             ]
             self.stop()
             if outside:
@@ -140,7 +141,8 @@ class WeightWatch:
                     stacklevel=4,
                 )
         elif self._steps == 0:
-            self._doubtful = {name: layer for name, layer in layers.items() if len(reads[id(layer.weight)]) > 1}
+            more = {name for name, layer in layers.items() if any(len(reads[id(w)]) > 1 for w in _weights(layer))}
+            self._doubtful = {name: layer for name, layer in layers.items() if name in more}
             self._handles = [layer.register_forward_hook(self._remember) for layer in self._doubtful.values()]
 
     def _remember(self, layer: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401
@@ -157,9 +159,20 @@ class WeightWatch:
 def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
     """The converted layers in training mode whose parameters are plain ones, not shards of a process group."""
     for name, module in model.named_modules():
-        is_watched = isinstance(module, NoisyLayer) and module.training and type(module.weight) is nn.Parameter
+        is_watched = isinstance(module, NoisyLayer) and module.training
+        is_watched = is_watched and all(type(weight) is nn.Parameter for weight in _weights(module))
         if is_watched and any(rate.requires_grad for rate in _rates(module)):
             yield name, module
+
+
+def _weights(layer: nn.Module) -> list[Tensor]:
+    """The weights of a layer that are noisy, or can be."""
+    return [getattr(layer, name) for name in weight_names(layer)]
+
+
+def _all_reads(reads: Mapping[int, set[Node]], weights: Iterable[Tensor]) -> set[Node]:
+    """The operations that read any of these weights."""
+    return set[Node]().union(*(reads[id(weight)] for weight in weights))
 
 
 def _rates(layer: NoisyLayer) -> list[nn.Parameter]:

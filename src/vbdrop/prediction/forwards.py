@@ -47,6 +47,8 @@ def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead
     modules = list(_drawing(model))
     if any("forward" in module.__dict__ or not isinstance(module, NoisyLayer | Gate) for module in modules):
         return None
+    if any(isinstance(module, NoisyLayer) and module.draws_per_call for module in modules):
+        return None
     with ExitStack() as stack:
         for module in modules:
             stack.callback(module.__dict__.pop, "forward", None)

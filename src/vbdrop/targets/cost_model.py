@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer
+from vbdrop.layers.companions import companion
 from vbdrop.targets.prunable import prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
 from vbdrop.targets.target import Unit
@@ -75,8 +76,8 @@ class CostModel:
             if site.weight in seen or site.weight not in counter.counted:
                 continue
             seen.add(site.weight)
-            module = modules[site.weight.rpartition(".")[0]]
-            numel = module.weight.numel() if isinstance(module.weight, Tensor) else 0
+            path, _, matrix = site.weight.rpartition(".")
+            module, numel = modules[path], counter.facts.tensor_size(site.weight)
             pairs = site.groups * (len(site.inputs) // site.groups) * (len(site.outputs) // site.groups)
             uses = counter.positions.get(site.weight, 0) if unit in ("macs", "latency") else 1
             product = _Product(
@@ -88,10 +89,10 @@ class CostModel:
                 site.transposed,
             )
             if isinstance(module, NoisyLayer):
-                gate, output_gate = module._modules.get("gate"), module._modules.get("output_gate")
+                gate, output_gate = (module._modules.get(n) for n in (companion(matrix, "gate"), "output_gate"))
                 product.gates, product.index = _gates_of(gate, entries, len(site.inputs))
                 product.output_gate = entries.get(id(output_gate.log_sigma2)) if isinstance(output_gate, Gate) else None
-                own = next(module.variational(), None)
+                own = next((entry for entry in module.variational() if entry.name == matrix), None)
                 product.noisy = None if own is None else entries.get(id(own.rate))
             self._products.append(product)
         self._norms = _norms_of(model, counter, roots, entries)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vbdrop.compression.evidence import lost_nats
 from vbdrop.convert import deterministic_
 from vbdrop.layers import NoisyTensor, Variational
+from vbdrop.layers.companions import companion
 from vbdrop.layers.variational import NO_VARIANCE
 
 LARGEST = 80.0
@@ -32,13 +33,13 @@ class Prunable:
 
     def alive(self) -> Tensor:
         """Which elements have not been removed: a boolean tensor on the CPU, of the shape of the means."""
-        removed = self.module.removed_mask
+        removed = self.module.removed_mask_of(self.entry.name)
         return torch.ones(self.entry.mean.shape, dtype=torch.bool) if removed is None else ~removed.cpu()
 
     def remove_(self, mask: Tensor) -> None:
         """Remove elements for good, in place."""
         mask = mask.to(self.entry.mean.device)
-        self.module.remove_(mask)
+        self.module.remove_(mask, self.entry.name)
         with torch.no_grad():
             self.entry.mean.masked_fill_(mask, 0.0)
 
@@ -90,5 +91,5 @@ def plain_without(model: nn.Module, removed: Sequence[Tensor]) -> nn.Module:
     for found, mask in zip(prunables(small), removed, strict=True):
         found.entry.mean.masked_fill_(mask.to(found.entry.mean.device), 0.0)
         found.entry.rate.fill_(NO_VARIANCE)
-        found.module._buffers.pop("removed", None)
+        found.module._buffers.pop(companion(found.entry.name, "removed"), None)
     return deterministic_(small).eval()

@@ -89,3 +89,23 @@ def test_channels_on_several_axes_go_in_whole_slices():
         removal = removed(model, IMAGES)
         assert removal.model.get_submodule("first").out_channels == 4
         assert removal.left == {}
+
+
+class LastStep(nn.Module):
+    """Takes the step of each sequence that another input says, and the sequences in an order of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x, steps):
+        x = self.first(x).index_select(0, steps.argsort())
+        return self.last(x[torch.arange(len(x)), steps])
+
+
+@torch.no_grad()
+def test_what_an_input_picks_on_another_axis_keeps_the_channels_apart():
+    model = randomise_(LastStep())
+    model.last.weight[:, [1, 4]] = 0
+    small = removed(model, torch.randn(3, 5, 4).double(), torch.tensor([4, 0, 2])).model
+    assert small.get_submodule("first").out_features == 4

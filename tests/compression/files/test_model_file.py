@@ -305,7 +305,7 @@ def test_a_very_sparse_network_loads_without_a_model(path):
     )
 
 
-def test_a_recurrent_layer_keeps_its_weights_as_they_are(path):
+def test_weights_of_a_recurrent_layer_that_do_not_fit_each_other_are_refused(path):
     """Its kernel reads past the end of a weight that a file has cut."""
     save(path, nn.Sequential(nn.LSTM(4, 3)))
 
@@ -316,7 +316,7 @@ def test_a_recurrent_layer_keeps_its_weights_as_they_are(path):
 
     assert isinstance(load(path, nn.Sequential(nn.LSTM(4, 3)))[0], nn.LSTM)
     edited(path, cut)
-    with pytest.raises(FileFormatError, match=r"'weight_hh_l0' of the module '0' must be \[12, 3\]; got \[1, 3\]"):
+    with pytest.raises(FileFormatError, match=r"'weight_ih_l0' must have the shape \[0, 4\]; got \[12, 4\]"):
         load(path, nn.Sequential(nn.LSTM(4, 3)))
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import vbdrop
+from vbdrop.compression.evidence import lost_nats
 from vbdrop.methods import SparseVD, VBDWeights
 from vbdrop.models import LeNet5
 from vbdrop.objective import noisy_tensors
@@ -160,3 +161,67 @@ def test_a_dead_weight_of_a_convolution_can_lose_its_variance_too():
         assert bool((dead_conv != 0).any()) is not mask_variances
         assert bool((dead_linear != 0).any())
         assert bool((model.conv1.log_sigma2.grad.flatten()[5:] != 0).any())
+
+
+@both
+def test_the_cut_by_the_evidence_takes_what_costs_no_more_than_allowed(kind):
+    method = kind(kl_weight=2.0, pretrain=0.0, refine=0.4, cut_nats=0.01)
+    model = method.build(nn.Linear(30, 20))
+    with torch.no_grad():
+        model.log_sigma2.copy_(2 * torch.randn(20, 30) - 7)
+    (entry,) = model.variational()
+    log_alpha = entry.log_alpha_full().detach()
+    method.after_step(model, Step(59, 100, 5.9, 10, 1_000))
+    gone = model.weight == 0
+    assert gone.sum() > (log_alpha >= 3).sum()
+    assert log_alpha[gone].min() > log_alpha[~gone].max()
+    cost = lost_nats(log_alpha[gone]).sum() * 2.0 / 1_000
+    next_one = lost_nats(log_alpha[~gone].max()) * 2.0 / 1_000
+    assert cost <= 0.01 < cost + next_one
+
+
+def test_two_rules_for_one_cut_are_refused():
+    with pytest.raises(ValueError, match="`cut` and `cut_nats` of VBDWeights both set the final threshold"):
+        VBDWeights(cut=-1.0, cut_nats=0.01)
+
+
+@both
+def test_the_teacher_is_the_plain_network_and_leaves_no_trace(task, kind):
+    states = []
+    method = kind(kl_weight=0.5, distill=1.0)
+    model = task.fit(method, epochs=4, watch=lambda m, s: states.append(copy.deepcopy(m.state_dict())))
+    steps = len(states)
+    at_start, later = states[round(0.2 * steps) - 1], states[-2]
+    prefix = next(name for name in later if ".teacher." in name).partition("teacher.")[0] + "teacher."
+    taught = {name.removeprefix(prefix): value for name, value in later.items() if name.startswith(prefix)}
+    assert taught.keys() == task.network().state_dict().keys()
+    for name, value in taught.items():
+        assert torch.equal(value, at_start[name])
+    assert not any("teacher" in name for name in model.state_dict())
+    assert method.finish(model).state_dict().keys() == task.network().state_dict().keys()
+
+
+@both
+def test_the_teacher_pulls_the_outputs_towards_its_own(task, kind):
+    step = Step(50, 100, 5.0, 10, len(task.train.targets))
+    batch = Batch(task.train.inputs[:50], task.train.targets[:50])
+    losses = {}
+    for distill in (0.0, 2.0):
+        method = kind(distill=distill, kl_weight=0.0)
+        model = method.build(task.network()).train()
+        with torch.no_grad():
+            for _, entry in noisy_tensors(model):
+                entry.mean.mul_(1.5)
+        losses[distill] = method.loss(model, batch, step).item()
+    with torch.no_grad():  # there is no noise before the second stage has started
+        expected, own = ((network(batch.inputs) / 2).log_softmax(1) for network in (task.network(), model))
+    gap = 4 * (expected.exp() * (expected - own)).sum(1).mean().item()
+    assert gap > 1e-3
+    assert losses[2.0] - losses[0.0] == pytest.approx(2 * gap, rel=1e-4)
+
+
+def test_there_is_no_teacher_without_a_plain_network():
+    with pytest.raises(ValueError, match="`distill` of VBDWeights needs a plain network to learn from"):
+        VBDWeights(distill=1.0, pretrain=0.0)
+    with pytest.raises(ValueError, match="`shrink_every` must be None for VBDWeights"):
+        check_shrinks(VBDWeights(distill=1.0), 1)

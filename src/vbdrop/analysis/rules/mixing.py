@@ -4,10 +4,7 @@ from torch import fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts
 
-MIXING = (
-    *("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum", "linalg_vector_norm"),
-    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
-)
+MIXING = (*("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum", "linalg_vector_norm"),)
 
 
 def mix(facts: ChannelFacts, node: fx.Node) -> None:

@@ -35,7 +35,10 @@ def move(facts: ChannelFacts, node: fx.Node) -> Facts:
         for other in filter(None, map(facts.channels, node.all_input_nodes[1:])):
             facts.pin(other)
         return None
+    axes = known.axes if isinstance(known, Grid) else (known.axis,)
     arguments = constant_arguments(facts, node)
+    if arguments is None and _picks_elsewhere(node, axes):
+        arguments = constant_arguments(facts, node, by_size=True)
     if arguments is None:
         facts.keep(node, f"{node.target} moves what another tensor says")
         return None
@@ -45,7 +48,6 @@ def move(facts: ChannelFacts, node: fx.Node) -> Facts:
     if _is_fixed(facts, node, known):
         facts.keep(node, f"{node.target} spells out the number of channels")
         return None
-    axes = known.axes if isinstance(known, Grid) else (known.axis,)
     numbers = numbered(size_of(source), axes)
     moved = run(node, numbers, arguments)
     parts = [moved] if isinstance(moved, Tensor) else list(moved)
@@ -56,9 +58,17 @@ def move(facts: ChannelFacts, node: fx.Node) -> Facts:
     return found[0] if isinstance(moved, Tensor) else list(found)
 
 
-def constant_arguments(facts: ChannelFacts, node: fx.Node) -> tuple[Any, ...] | None:
-    """What the operation gets besides the tensor that it moves; None if that depends on the inputs."""
+def constant_arguments(facts: ChannelFacts, node: fx.Node, *, by_size: bool = False) -> tuple[Any, ...] | None:
+    """What the operation gets besides the tensor that it moves; None if that depends on the inputs.
+
+    Args:
+        facts: The facts.
+        node: The operation.
+        by_size: Whether zeros of its size may stand for a tensor that depends on the inputs.
+    """
     tensors = {source: constant(facts, source) for source in node.all_input_nodes[1:] if is_tensor(source)}
+    if by_size:
+        tensors = {s: torch.zeros(size_of(s), dtype=torch.long) if t is None else t for s, t in tensors.items()}
     if any(tensor is None for tensor in tensors.values()):
         return None
 
@@ -126,6 +136,17 @@ def indexed_axes(node: fx.Node) -> list[int]:
     if "indices" in call:
         return [axis for axis, index in enumerate(call["indices"]) if index is not None]
     return [call["dim"] % len(size_of(call["self"]))]
+
+
+def _picks_elsewhere(node: fx.Node, axes: tuple[int, ...]) -> bool:
+    """Whether an operation takes what a tensor of whole numbers says along other axes than the channels'."""
+    if node.target.overloadpacket.__name__ not in INDEXING or set(indexed_axes(node)) & set(axes):  # type: ignore
+        return False
+    return all(
+        not s.meta["val"].dtype.is_floating_point and s.meta["val"].dtype != torch.bool
+        for s in node.all_input_nodes[1:]
+        if is_tensor(s)
+    )
 
 
 def _is_scattered(node: fx.Node, arguments: tuple[Any, ...], known: Channels | Grid) -> bool:

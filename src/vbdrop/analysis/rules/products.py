@@ -117,6 +117,7 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     facts.tie_tensor(name, 1, units)
     facts.tie_tensor(name, 0, facts.pinned_channels(0, weight.shape[0]).units)
     facts.followers.append(Follower(node, name, 1, units))
+    facts.other_writers.setdefault(name, units)
     channels = Channels.varying(len(size_of(node)) - 1, units)
     return channels.with_values((weight == weight[:1]).all(0), weight[0])
 
@@ -127,7 +128,7 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     if reason or weight is None or weight_name is None:
         facts.keep(call.node, reason or "its weight is computed in the forward")
         return None
-    inputs = _inputs(facts, call.source, call.in_axis)
+    inputs = entering(facts, call.source, call.in_axis)
     matrix = _by_group(weight, call.groups, call.transposed)
     nonzero, total = (matrix != 0).any(-1), matrix.sum(-1)
     outputs = Channels.varying(call.out_axis, facts.units.new(call.groups * nonzero.shape[1]))
@@ -136,12 +137,12 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
         *(call.node, call.source, weight_name, facts.name(call.bias), inputs, outputs),
         *(call.transposed, call.folds, call.takes_bias, nonzero, total),
     )
-    _tie(facts, product)
+    tie(facts, product)
     facts.products.append(product)
     return outputs
 
 
-def _inputs(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
+def entering(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
     """The channels that enter; where they are not known, or lie on another axis, all of them stay."""
     channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
@@ -169,7 +170,7 @@ def _constants(
     return ~varies.any(-1).flatten(), value.view(groups * outputs)
 
 
-def _tie(facts: ChannelFacts, product: ProductSite) -> None:
+def tie(facts: ChannelFacts, product: ProductSite) -> None:
     """A weight that is used at several places has the same units at all of them."""
     sides: tuple[int | str, int | str] = (1, 0) if not product.transposed else (0, 1)
     if product.groups > 1:  # an axis of the weight then runs over the units of each group in turn

@@ -7,6 +7,7 @@ from torch import fx
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.rules import (
     attention,
+    bilinear,
     channelwise,
     joins,
     mixing,
@@ -15,6 +16,7 @@ from vbdrop.analysis.rules import (
     pooling,
     products,
     rearrangements,
+    recurrent,
     reductions,
 )
 
@@ -26,6 +28,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(products.MATRIX_PRODUCTS, products.matrix_product),
     "einsum": products.einsum,
     "embedding": products.embedding,
+    "bilinear": bilinear.bilinear,
+    **dict.fromkeys(recurrent.GATES, recurrent.recurrent),
     "_native_batch_norm_legit_no_training": channelwise.batch_norm,
     "group_norm": channelwise.group_norm,
     "instance_norm": channelwise.instance_norm,
@@ -36,6 +40,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(pointwise.COMPARISONS, pointwise.compare),
     **dict.fromkeys(pointwise.IDENTITIES, pointwise.identity),
     **dict.fromkeys(movement.MOVEMENTS, movement.move),
+    "select": recurrent.select,
     **dict.fromkeys(pooling.PRESERVING, pooling.preserve),
     **dict.fromkeys(pooling.WITH_INDICES, pooling.preserve_first),
     **dict.fromkeys(pooling.AVERAGES, pooling.average),

@@ -6,9 +6,10 @@ from torch import nn
 
 from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
+from vbdrop.analysis.rules.bilinear import FEATURES
 from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.checked_calls import recurrent_shapes
+from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
 
 def check_names(plan: Plan, model: nn.Module) -> None:
@@ -34,6 +35,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("num_groups")
         if set(module._parameters) <= {"weight", "bias", "scale"} and not module._modules:  # what a norm is made of
             allowed |= set(NUMBERS)
+        if isinstance(module, nn.Bilinear):
+            allowed |= set(FEATURES)
         allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
@@ -65,18 +68,24 @@ def check_numbers(model: nn.Module) -> None:
 
 
 def _check_recurrent(path: str, module: nn.RNNBase) -> None:
-    gates = {"LSTM": 4, "GRU": 3}.get(module.mode, 1)
-    sizes = module.input_size, module.hidden_size, module.proj_size or module.hidden_size
-    expected = recurrent_shapes(gates, *sizes, module.num_layers, module.bias, module.bidirectional)
-    for name, shape in zip(flat_weight_names(module), expected, strict=True):
-        if list(getattr(module, name).shape) != shape:
-            raise ValueError(
-                f"{name!r} of the module {path!r} must be {shape}; got {list(getattr(module, name).shape)}."
-            )
+    """The tensors fit each other and the numbers; layers of unequal sizes have a forward that goes by the tensors."""
+    try:
+        sizes = check_shapes(module)
+    except ValueError as error:
+        raise ValueError(f"the tensors of the module {path!r} do not fit each other: {error}") from error
+    equal = {(module.hidden_size, module.proj_size or module.hidden_size)} == set(sizes)
+    inputs = getattr(module, flat_weight_names(module)[0]).shape[1]
+    if module.input_size != inputs or (not equal and type(module) not in EQUAL):
+        raise ValueError(
+            f"the module {path!r} has input_size={module.input_size}, hidden_size={module.hidden_size}; its tensors "
+            f"have {inputs} inputs and {[hidden for hidden, _ in sizes]} units."
+        )
 
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
     """The attributes of a layer, with the numbers of units that each of its tensors has."""
+    if isinstance(module, nn.Bilinear):
+        yield from zip(FEATURES, module.weight.shape, strict=True)
     shape = shape_of(module)
     if shape is None:
         return

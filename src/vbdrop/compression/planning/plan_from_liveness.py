@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY
-from vbdrop.analysis.layer_shapes import beside, owner, shape_of
+from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
 from vbdrop.compression.planning.norm_counts import counted_as, note_counts
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
+from vbdrop.layers.companions import companion
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
         kept = liveness.present[liveness.root[follower.units]]
         _keep(plan, liveness, follower.name, follower.axis, kept)
         _set_attributes(plan, liveness, follower.name, outputs=int(kept.sum()))
+    for path, numbers in facts.attributes.items():
+        for attribute, channels in numbers.items():
+            if (count := int(liveness.kept(channels).sum())) != len(channels):
+                plan.attributes.setdefault(path, {})[attribute] = count
     for node, channels in facts.group_norms.items():
         path = facts.module_path(node)
         before = cast(nn.GroupNorm, facts.model.get_submodule(path)).num_groups
@@ -97,7 +102,8 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
 
 def _columns(liveness: Liveness, uses: Uses) -> Columns:
     first, there = uses.first, liveness.kept(uses.first.inputs)
-    if not liveness.facts.rewrite or first.groups > 1 or liveness.facts.frozen & {first.weight, first.bias}:
+    frozen = liveness.facts.frozen & {first.weight, first.bias}
+    if not liveness.facts.rewrite or not first.selects or first.groups > 1 or frozen:
         return Columns(there, there)
     needed = liveness.wanted(uses)
     needed = needed | carriers(uses, liveness.carried(uses), there)
@@ -138,7 +144,7 @@ def _fold(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, outputs: 
     if mean is not None:
         plan.add[mean] = (-added).tolist()
     else:  # under all names of a module that is in several places
-        plan.add.update((beside(weight, "bias"), added.tolist()) for weight in liveness.facts.aliases(first.weight))
+        plan.add.update((companion(weight, "bias"), added.tolist()) for weight in liveness.facts.aliases(first.weight))
 
 
 def _running_mean(liveness: Liveness, uses: Uses) -> str | None:

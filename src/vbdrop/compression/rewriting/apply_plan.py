@@ -18,6 +18,8 @@ from vbdrop.compression.rewriting.slicing import cut, merged
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.layers import NoisyLayer
+from vbdrop.layers.recurrent import NoisyRecurrent
+from vbdrop.layers.unequal_recurrent import EQUAL, UNEQUAL, refit_
 
 
 @overload
@@ -118,6 +120,10 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
         for attribute, number in numbers.items() if "count" not in numbers else ():
             setattr(model.get_submodule(path), attribute, number)
     sync_fast_paths_(model)
+    for module in model.modules():
+        is_plain = type(module) in (*EQUAL, *UNEQUAL)
+        if isinstance(module, nn.RNNBase) and (is_plain or isinstance(module, NoisyRecurrent)):
+            refit_(module)
     if plan.channels_last and not is_bayesian(model):
         to_channels_last_(model)
     return model if plan.program is None else build(plan.program.nodes, model, plan.program.buffers)

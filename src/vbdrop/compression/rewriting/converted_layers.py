@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vbdrop.analysis.layer_shapes import beside
 from vbdrop.compression.planning.plan import Cut, Merge, Plan
 from vbdrop.compression.rewriting.slicing import merged
 from vbdrop.functional import masked
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Variational
+from vbdrop.layers.companions import companion
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import log_alpha_of
 
@@ -28,14 +28,14 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
     cuts: dict[str, Cut] = {}
     for weight in plan.positions.keys() & plan.shapes.keys():
         inputs, outputs = plan.kept_inputs(weight), plan.kept_outputs(weight)
-        for name in ("gate.weight", "gate.log_sigma2", "gate.removed"):
-            cuts[beside(weight, name)] = {} if inputs is None else {0: inputs}
-            cuts[beside(weight, f"output_{name}")] = {} if outputs is None else {0: outputs}
-        for rate in (beside(weight, "log_sigma2"), beside(weight, "log_alpha")):
+        for name in ("weight", "log_sigma2", "removed"):
+            cuts[f"{companion(weight, 'gate')}.{name}"] = {} if inputs is None else {0: inputs}
+            cuts[f"{companion(weight, 'output_gate')}.{name}"] = {} if outputs is None else {0: outputs}
+        for rate in (companion(weight, "log_sigma2"), companion(weight, "log_alpha")):
             dims = tensors[rate].dim() if rate in tensors else 0
             by_unit = {} if inputs is None else {0: inputs}
             cuts[rate] = plan.keep.get(weight, {}) if dims > 1 else by_unit if dims == 1 else {}
-        cuts[beside(weight, "removed")] = plan.keep.get(weight, {})
+        cuts[companion(weight, "removed")] = plan.keep.get(weight, {})
     return {name: cut for name, cut in cuts.items() if cut and name in tensors}
 
 
@@ -60,13 +60,14 @@ def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
     """
     readers: dict[SharedGate, Tensor] = {}
     for path, layer in model.named_modules():
-        if isinstance(layer, NoisyLayer | GatedNorm) and isinstance(shared := layer._modules.get("gate"), SharedGate):
-            weight, scale = (f"{path}.{name}".lstrip(".") for name in ("weight", "scale"))
-            if isinstance(layer, GatedNorm):
-                kept = plan.keep.get(scale, {}).get(0)
-            else:
+        if isinstance(layer, GatedNorm):
+            kept = plan.keep.get(f"{path}.scale".lstrip("."), {}).get(0)
+            readers[layer.gate] = layer.gate.index if kept is None else layer.gate.index[kept]
+        for matrix in layer.matrices if isinstance(layer, NoisyLayer) else ():
+            if isinstance(shared := layer._modules.get(companion(matrix, "gate")), SharedGate):
+                weight = f"{path}.{matrix}" if path else matrix
                 kept = plan.kept_inputs(weight) if weight in plan.shapes else None
-            readers[shared] = shared.index if kept is None else shared.index[kept]
+                readers[shared] = shared.index if kept is None else shared.index[kept]
     used: dict[Gate, Tensor] = {}
     for shared, index in readers.items():
         for gate, start in zip(shared.all_gates, shared.starts, strict=True):

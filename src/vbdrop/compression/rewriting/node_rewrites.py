@@ -15,6 +15,7 @@ from vbdrop.analysis.layer_shapes import beside, owner
 from vbdrop.analysis.rules.movement import constant_arguments, indexed_axes
 from vbdrop.compression.rewriting.counted_norms import COUNTED
 from vbdrop.compression.rewriting.graph_writer import Writer
+from vbdrop.compression.rewriting.recurrent_calls import result, selected
 
 aten = torch.ops.aten
 
@@ -206,6 +207,8 @@ def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
 def item(writer: Writer, node: fx.Node) -> fx.Node:
     """An element of a list; the call of a batch normalisation as a module gives its one result itself."""
     source = cast(fx.Node, node.args[0])
+    if source in writer.facts.recurrent:
+        return result(writer, node, writer.facts.recurrent[source])
     if writer.module_of(source) is not None:
         return writer.value(source)
     return writer.copy(node)
@@ -219,6 +222,7 @@ EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten._unsafe_view.default: view,
     aten.expand.default: view,
     aten.slice.Tensor: narrow,
+    aten.select.int: selected,
     aten.split.Tensor: split,
     aten.split_with_sizes.default: split,
     aten.cat.default: concatenation,

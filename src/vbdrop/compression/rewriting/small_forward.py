@@ -14,6 +14,7 @@ from vbdrop.compression.rewriting.graph_writer import Writer
 from vbdrop.compression.rewriting.node_rewrites import EDITS, product, scattered
 from vbdrop.compression.rewriting.operations import OTHER_SIZES
 from vbdrop.compression.rewriting.program import ProgramError, encode, encoded_tensor
+from vbdrop.compression.rewriting.recurrent_calls import called
 
 
 def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed_sizes: bool = False) -> Writer:
@@ -34,6 +35,8 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
     """
     writer = Writer(liveness, inputs, plan)
     traced = liveness.facts.traced
+    if traced.packs:
+        raise ProgramError("it packs sequences, and a graph has none")
     if traced.effects:
         raise ProgramError("it changes buffers of the model")
     for question, size in traced.guards.items():
@@ -50,9 +53,11 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
     products = {place.node: place for place in liveness.facts.products}
     scatters = {scatter.node: scatter for scatter in liveness.facts.scatters}
     for node in traced.graph.nodes:
-        if node.op != "call_function" or node not in liveness.reached:
+        if node.op != "call_function" or node not in liveness.reached or node in liveness.facts.initial_states:
             continue
-        if node in products:
+        if node in liveness.facts.recurrent:
+            writer.values[node] = called(writer, node, liveness.facts.recurrent[node])
+        elif node in products:
             writer.values[node] = product(writer, products[node])
         elif node in scatters:
             writer.values[node] = scattered(writer, scatters[node])

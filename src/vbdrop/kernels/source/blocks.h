@@ -58,8 +58,8 @@ typedef struct {
     int64_t samples, outputs; /* rounded up to whole tiles */
 } backward_plan;
 
-#define CHUNK (32 * ROWS)         /* outputs that a backward goes through at a time */
-#define FITTING (128 * 256)       /* so many numbers of x fit a cache, with what a block needs beside them */
+#define CHUNK (32 * ROWS)   /* outputs that a backward goes through at a time */
+#define FITTING (128 * 256) /* so many numbers of x fit a cache, with what a block needs beside them */
 
 static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     backward_plan plan;
@@ -145,7 +145,7 @@ static inline void sum_samples(const float *grad, int64_t samples, int64_t outpu
 
 /* out[s, first + o] = sums[o, s] + bias[first + o], for the `count` outputs of a block */
 static inline void put_outputs(const forward_plan *plan, float *sums, const float *bias, int64_t first, int64_t count,
-                             float *out, int64_t samples, int64_t outputs) {
+                               float *out, int64_t samples, int64_t outputs) {
     for (int64_t o = 0; bias && o < count; o++) {
         for (int64_t s = 0; s < samples; s++) sums[o * plan->samples + s] += bias[first + o];
     }

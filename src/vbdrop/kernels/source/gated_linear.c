@@ -69,8 +69,8 @@ int64_t vbdrop_gated_linear_backward_room(int64_t samples, int64_t inputs, int64
 /* The gradients of vbdrop_gated_linear towards x (or not, if by_x is NULL), mean, log_sigma2, weight and bias (or not). */
 void vbdrop_gated_linear_backward(const float *grad, const float *x, const float *mean, const float *gate,
                                   const float *deviation, const float *noise, const float *weight, float *room, float *by_x,
-                                  float *by_mean, float *by_log_sigma2, float *by_weight, float *by_bias,
-                                  int64_t samples, int64_t inputs, int64_t outputs, int threads) {
+                                  float *by_mean, float *by_log_sigma2, float *by_weight, float *by_bias, int64_t samples,
+                                  int64_t inputs, int64_t outputs, int threads) {
     const backward_plan plan = plan_backward(samples, inputs, outputs, threads);
     float *next = room;
     const packed_gradient packed = packed_at(&next, &plan, samples, outputs, 1);
@@ -103,7 +103,8 @@ void vbdrop_gated_linear_backward(const float *grad, const float *x, const float
                 for (int64_t o = 0; o < count; o++) {
                     fetch(weight + at + (o + AHEAD) * inputs, o + AHEAD < count ? columns : 0);
                     for (int64_t start = 0; start < columns; start += COLUMNS) {
-                        copy_columns(weight + at + o * inputs + start, columns - start, panels + start * CHUNK + o * COLUMNS);
+                        copy_columns(weight + at + o * inputs + start, columns - start,
+                                     panels + start * CHUNK + o * COLUMNS);
                     }
                 }
                 multiply_chunk(&plan, packed.by_sample, outputs, chunk, count, panels, columns, sums);

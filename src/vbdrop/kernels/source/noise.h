@@ -32,7 +32,7 @@ static inline void seed_generators(generators *g, uint64_t seed, int64_t block) 
 }
 
 static inline void next_bits(generators *g, uint32_t *out) {
-    uint32_t(*s)[LANES] = g->word;
+    uint32_t (*s)[LANES] = g->word;
 #pragma omp simd
     for (int l = 0; l < LANES; l++) {
         const uint32_t sum = s[0][l] + s[3][l];

@@ -18,7 +18,6 @@ static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + 
 /* numbers of whole lines of a cache: what comes after them in a room starts with a line, too */
 static inline int64_t lines(int64_t count) { return rounded_up(count, 16); }
 
-
 /* tile[r, c] = the sum over the steps k of rows[r, k] * panel[k, c], added to what is there with `add`; the numbers of
    `rows` are `row_stride` and `step_stride` apart, the rows of the tile `tile_stride`. */
 static inline __attribute__((always_inline)) void multiply(const float *rows, int64_t row_stride, int64_t step_stride,
@@ -80,7 +79,8 @@ static inline void pack_rows(const float *matrix, int64_t stride, int64_t first,
 static inline void pack_columns(const float *matrix, int64_t stride, int64_t first, int64_t columns, int64_t steps,
                                 float *packed) {
     for (int64_t k = 0; k < steps; k++) {
-        for (int64_t r = 0; r < ROWS; r++) packed[k * ROWS + r] = first + r < columns ? matrix[k * stride + first + r] : 0.0f;
+        for (int64_t r = 0; r < ROWS; r++)
+            packed[k * ROWS + r] = first + r < columns ? matrix[k * stride + first + r] : 0.0f;
     }
 }
 

@@ -89,7 +89,8 @@ static inline void transpose(const float *from, int64_t from_stride, int64_t row
         }
     }
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; c++) to[c * to_stride + r] = from[r * from_stride + c];
+        for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; c++)
+            to[c * to_stride + r] = from[r * from_stride + c];
     }
 }
 

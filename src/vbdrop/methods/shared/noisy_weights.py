@@ -1,7 +1,10 @@
 """The shared part of sparse variational dropout and VBD on weights, which differ only in their prior."""
 
+import copy
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -10,14 +13,16 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from vbdrop._torch_compat import ConvNd
+from vbdrop.compression.evidence import evidence_threshold
 from vbdrop.convert import convert_, deterministic_, freeze_dead_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.methods.shared.averaging import add_averages_, average_, remove_averages_, use_averages_
 from vbdrop.methods.shared.checks import check_not_negative, check_number, check_positive, check_share
+from vbdrop.methods.shared.distilling import add_teacher_, distillation_loss, remove_teacher_, teach_
 from vbdrop.methods.shared.input_modules import unit_gates
-from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_loss
-from vbdrop.methods.shared.run_parts import first_step, started
+from vbdrop.methods.shared.losses import variational_loss, weighted_loss
+from vbdrop.methods.shared.run_parts import first_step, started, starts_next
 from vbdrop.methods.shared.stages import Staged
 from vbdrop.train.method import Batch, Family, Step, option
 from vbdrop.train.sparsity import weight_layers
@@ -46,6 +51,11 @@ class NoisyWeights(Staged):
             gates. They have the threshold of the weights, so that one threshold decides what is dead.
         mask_variances: Whether a dead weight of a convolution also loses its variance in training, not only its mean;
             only the KL then moves it.
+        cut_nats: At the start of ``refine``, or in the end if there is none, the network is cut at the lowest threshold
+            that raises the loss per example by at most this many nats, as estimated without data from the evidence that
+            is lost; None for no such cut.
+        distill: The weight of the distance from the outputs of the plain network at the end of ``pretrain``, in all
+            that follows: see `vbdrop.methods.shared.distilling`; 0 for none.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -67,13 +77,21 @@ class NoisyWeights(Staged):
     initial_scale: float = option(1.0)
     unit_kl: float = option(0.0)
     mask_variances: bool = option(False)
+    cut_nats: float | None = option(None)
+    distill: float = option(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "threshold", *(() if self.cut is None else ("cut",)))
-        check_not_negative(self, "kl_weight", "unit_kl")
+        check_not_negative(self, "kl_weight", "unit_kl", "distill", *(() if self.cut_nats is None else ("cut_nats",)))
         check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr", "initial_scale")
+        name = type(self).__name__
+        if self.cut is not None and self.cut_nats is not None:
+            raise ValueError(f"`cut` and `cut_nats` of {name} both set the final threshold; got {self.cut} and "
+                             f"{self.cut_nats}.")  # fmt: skip
+        if self.distill and not self.pretrain:
+            raise ValueError(f"`distill` of {name} needs a plain network to learn from: `pretrain` above 0; got 0.")
 
     @property
     @abstractmethod
@@ -87,12 +105,18 @@ class NoisyWeights(Staged):
 
     @property
     def shrinks(self) -> bool:
-        """Not if weights are averaged: when units are removed, constants move into other weights and biases."""
-        return not self.average
+        """Not if weights are averaged: when units are removed, constants move into other weights and biases.
+
+        Nor with a teacher, which stays whole.
+        """
+        return not self.average and not self.distill
 
     def build(self, model: nn.Module) -> nn.Module:
-        """Convert the model, and add buffers for the averages."""
+        """Convert the model, and add its teacher and the buffers for the averages."""
+        plain = copy.deepcopy(model) if self.distill else model
         super().build(model)
+        if self.distill:
+            add_teacher_(model, plain)
         if self.average:
             add_averages_(model)
         return model
@@ -109,14 +133,30 @@ class NoisyWeights(Staged):
         """Put the variances into their own group, without weight decay."""
         return param_groups(model, lr=lr, rate_lr=self.rate_lr * lr, weight_decay=0.0)
 
+    def likelihood(self, model: nn.Module, batch: Batch, values: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+        """The cross-entropy and, if there is a teacher, the distance from its outputs.
+
+        Args:
+            model: The model.
+            batch: The examples.
+            values: Name -> what takes the place of a parameter.
+        """
+        outputs = functional_call(model, dict(values), batch.inputs) if values else model(batch.inputs)
+        nll = F.cross_entropy(outputs, batch.targets)
+        return nll + self.distill * distillation_loss(model, batch.inputs, outputs) if self.distill else nll
+
+    def cut_(self, model: nn.Module, step: Step) -> None:
+        """Remove for good what is dead, or what the evidence can spare."""
+        if self.cut_nats is None:
+            super().cut_(model, step)
+        elif self.kl_weight:
+            nats = self.cut_nats * step.n_train / self.kl_weight
+            freeze_dead_(model, min(self.threshold, evidence_threshold(model, nats)))
+
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The cross-entropy under one draw of the outputs, and the KL over the number of examples."""
         hold = self.pretrain + self.hold
-        if self.mask_variances:
-            outputs = functional_call(model, _without_dead_variances(model), batch.inputs)
-            nll = F.cross_entropy(outputs, batch.targets)
-        else:
-            nll = cross_entropy(model, batch)
+        nll = self.likelihood(model, batch, _without_dead_variances(model) if self.mask_variances else {})
         if not self.unit_kl:
             return variational_loss(model, nll, step, weight=self.kl_weight, hold=hold, ramp=self.ramp)
         return weighted_loss(model, nll, step, self._factor, hold=hold, ramp=self.ramp)
@@ -128,17 +168,21 @@ class NoisyWeights(Staged):
     def after_step(self, model: nn.Module, step: Step) -> None:
         """Change stages, and update the averages; after the last step, put them into the model, and cut it."""
         super().after_step(model, step)
+        if self.distill and starts_next(self.pretrain, step):
+            teach_(model)
         last = step.index + 1 == step.steps
         if self.average and started(1 - self.average, step):
             average_(model, 1 + step.index - first_step(1 - self.average, step))
             if last:
                 use_averages_(model)
-        if last and self.cut is not None:
-            freeze_dead_(model, self.final_threshold)
+        if last and (self.cut is not None or (self.cut_nats is not None and not self.refine)):
+            self.cut_(model, step)
+        if last:
+            remove_teacher_(model)
 
     def finish(self, model: nn.Module) -> nn.Module:
         """The mean network with the dead weights at zero, in place."""
-        deterministic_(model, self.final_threshold)
+        deterministic_(remove_teacher_(model), self.final_threshold)
         return remove_averages_(model) if self.average else model
 
 

@@ -40,8 +40,8 @@ def train_plainly_(model: nn.Module, plainly: bool) -> None:
     for module in model.modules():
         if isinstance(module, Variational):
             module.training = not plainly
-            for name in module.wide_parameters:
-                if (rate := module._parameters.get(name)) is not None:
+            for name, rate in module._parameters.items():
+                if rate is not None and module.is_wide(name):
                     rate.requires_grad_(not plainly)
 
 
@@ -63,6 +63,6 @@ def start_variances_(model: nn.Module) -> None:
         if isinstance(module, Gate):
             module.reset_parameters()
         elif isinstance(module, Variational):
-            variances |= {f"{path}.{name}".lstrip(".") for name in module.wide_parameters}
+            variances |= {f"{path}.{name}".lstrip(".") for name in module._parameters if module.is_wide(name)}
     # a layer initialises variances that are not in a state dict
     model.load_state_dict({name: value for name, value in model.state_dict().items() if name not in variances})

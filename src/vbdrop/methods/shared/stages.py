@@ -58,6 +58,14 @@ class Staged(Method):
     def penalised_loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """The loss with the penalty, which is held and then rises after ``pretrain``."""
 
+    def likelihood(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss of the survivors in the last stage: the cross-entropy."""
+        return cross_entropy(model, batch)
+
+    def cut_(self, model: nn.Module, step: Step) -> None:
+        """Remove for good what is dead at the start of the last stage."""
+        freeze_dead_(model, self.final_threshold)
+
     def build(self, model: nn.Module) -> nn.Module:
         """Convert the model; its variances wait for the end of the first stage."""
         self.convert(model)
@@ -73,11 +81,13 @@ class Staged(Method):
             train_plainly_(model, plain)
         if refined:
             freeze_variances_(model)
-        return cross_entropy(model, batch) if plain or refined else self.penalised_loss(model, batch, step)
+        if plain:
+            return cross_entropy(model, batch)
+        return self.likelihood(model, batch) if refined else self.penalised_loss(model, batch, step)
 
     def after_step(self, model: nn.Module, step: Step) -> None:
         """Switch to the next stage when it starts; what is dead at the start of the last one stays dead."""
         if self.pretrain and starts_next(self.pretrain, step):
             start_variances_(model)
         if self.refine and starts_next(1 - self.refine, step):
-            freeze_dead_(model, self.final_threshold)
+            self.cut_(model, step)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
+def first_order_only(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
     """Refuse to run where a second derivative will be asked for, that is under ``create_graph=True``.
 
     Torch's own `once_differentiable` lets such a call pass wherever the incoming gradient is a constant, as it is for a
@@ -21,7 +21,7 @@ def once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tu
         The same with the check before it.
 
     Example:
-        >>> guarded = once(lambda ctx, grad: (grad,))
+        >>> guarded = first_order_only(lambda ctx, grad: (grad,))
         >>> guarded(None, torch.ones(1))
         Traceback (most recent call last):
         RuntimeError: the fused layers of vbdrop have no second derivative ...

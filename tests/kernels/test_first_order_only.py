@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
-from vbdrop.kernels.once import once
+from vbdrop.kernels.first_order_only import first_order_only
 
 
 def doubled(guard):
@@ -23,7 +23,7 @@ def doubled(guard):
 
 def test_a_first_derivative_passes():
     x = torch.ones(2, requires_grad=True)
-    doubled(once)(x).sum().backward()
+    doubled(first_order_only)(x).sum().backward()
     assert x.grad.tolist() == [2.0, 2.0]
 
 
@@ -31,7 +31,7 @@ def test_a_first_derivative_passes():
 def test_a_second_derivative_is_refused_whatever_the_incoming_gradient(power):
     x = torch.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="set `fused = False`"):
-        torch.autograd.grad(doubled(once)(x).pow(power).sum(), x, create_graph=True)
+        torch.autograd.grad(doubled(first_order_only)(x).pow(power).sum(), x, create_graph=True)
 
 
 def test_torchs_own_guard_lets_a_constant_gradient_pass():
