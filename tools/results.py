@@ -137,7 +137,7 @@ def _error(cell: TableCell) -> str:
     if cell.ours is None:
         return "–"
     error = cell.ours.error
-    spread = "" if error.sd is None else f" ± {error.sd:.2f}"
+    spread = "" if error.sd is None else f" ± {error.sd:.2f} (n = {error.n})"
     return f"{error.mean:.2f}{spread}" + (" †" if cell.older else " *" if cell.is_by_default else "")
 
 
@@ -146,7 +146,7 @@ def _note(cells: list[TableCell]) -> str:
     counts = sorted({cell.ours.error.n for cell in cells if cell.ours is not None})
     if not counts:
         return "Nothing has been recorded yet.\n"
-    several = "one run each" if counts == [1] else f"the mean ± standard deviation of up to {counts[-1]} runs"
+    several = "one run each" + ("" if counts == [1] else " or, where n is given, the mean ± standard deviation of n")
     note = f"Ours: {several}, on the test data after the last epoch."
     if any(cell.is_by_default for cell in cells):
         note += " \\* with default settings, not yet chosen on validation data."

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from vbdrop.priors import Hierarchical, kl_given_gamma
+from vbdrop.priors import Hierarchical, LogUniform, kl_given_gamma
 
 PRIOR = Hierarchical()
 LOG_ALPHAS = torch.linspace(-12, 12, 97, dtype=torch.float64)
@@ -62,6 +62,18 @@ def test_the_penalty_does_not_depend_on_theta_at_a_fixed_alpha(theta):
     theta = torch.full_like(LOG_ALPHAS, theta)
     of_this_theta = PRIOR.kl(theta, LOG_ALPHAS + theta.square().log())
     torch.testing.assert_close(of_this_theta, PRIOR.kl_at(LOG_ALPHAS), rtol=1e-10, atol=0)
+
+
+def test_with_a_fixed_gamma_the_penalty_is_not_that_of_vd():
+    """At a fixed alpha VD's penalty is a constant; that of N(0, gamma) grows with theta squared, less its logarithm."""
+    theta = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64)
+    log_alpha = torch.tensor(-1.0, dtype=torch.float64)
+    log_sigma2 = log_alpha + theta.square().log()
+    vd = LogUniform().kl(theta, log_sigma2)
+    torch.testing.assert_close(vd, vd[:1].expand(3))
+    fixed = kl_given_gamma(theta, log_sigma2, torch.ones_like(theta))
+    by_theta = 0.5 * (1 + log_alpha.exp()) * theta.square() - theta.abs().log()
+    torch.testing.assert_close(fixed - fixed[0], by_theta - by_theta[0])
 
 
 @settings(deadline=None, derandomize=True)

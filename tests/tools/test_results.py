@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_records_and_settings_that_nobody_chose_are_mar
     assert "one run each" in text
     assert "neurons" not in text
     record(tmp_path, seed=1, error=1.9)
-    assert "| 1.70 ± 0.28 * |" in results(tmp_path)
+    assert "| 1.70 ± 0.28 (n = 2) * |" in results(tmp_path)
 
 
 def test_runs_that_the_table_does_not_ask_for_are_marked(tmp_path):

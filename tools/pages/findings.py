@@ -109,7 +109,8 @@ def _regularisation(records: Path) -> list[str]:
         lower = sum(cell.ours.error.mean < cell.paper.error for cell in both if cell.ours and cell.paper)
         sentences = [f"{figures}."]
         if len(cells) > 1:
-            sentences.append(f"The lowest of {len(cells)} methods is {best.row.title}.")
+            mixed = ", older runs (†) among them" if any(cell.older for cell in cells) else ""
+            sentences.append(f"The lowest of {len(cells)} methods{mixed} is {best.row.title}.")
             sentences.append(f"Of the {len(both)} that the paper has, {lower} have a lower error here than there.")
         said.append(f"**{ERROR_TITLES[number]}, as a regulariser.** {' '.join(sentences)}")
     return said
@@ -117,7 +118,8 @@ def _regularisation(records: Path) -> list[str]:
 
 def _beside_the_paper(cell: TableCell) -> str:
     paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
-    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{paper}"
+    older = " †" if cell.older else ""
+    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{older}{paper}"
 
 
 def _gaps(whole: Table) -> str:
