@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY
-from vbdrop.analysis.layer_shapes import owner, shape_of
+from vbdrop.analysis.layer_shapes import INSTANCE_NORMS, owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
+from vbdrop.compression.planning.norm_counts import counted_as, note_counts
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
 from vbdrop.layers.companions import companion
 
@@ -91,7 +92,28 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
             plan.attributes.setdefault(path, {}).update(
                 num_groups=groups, num_channels=int(liveness.kept(channels).sum())
             )
+    note_counts(plan, facts.model)
+    for node, channels in () if facts.rewrite else facts.counted.items():
+        site = facts.norm_site(node)
+        if site is not None and node in liveness.reached and not bool(liveness.kept(channels).all()):
+            plan.attributes.setdefault(site.path, counted_as(site.kind, site.count, site.from_end))
+    _set_instance_norms(plan, liveness)
     return plan
+
+
+def _set_instance_norms(plan: Plan, liveness: Liveness) -> None:
+    """Note the channels of instance norms without a tensor of their own: the module warns of another number."""
+    facts = liveness.facts
+    counts: dict[str, set[int]] = {}
+    for node in facts.by_node:
+        if node.target is torch.ops.aten.instance_norm.default and node in liveness.reached:
+            channels = facts.channels(node)
+            kept = -1 if channels is None else int(liveness.kept(channels).sum())
+            counts.setdefault(facts.module_path(node), set()).add(kept)
+    for path, found in counts.items():
+        module, count = facts.model.get_submodule(path), max(found)
+        if isinstance(module, INSTANCE_NORMS) and len(found) == 1 and count not in (-1, module.num_features):
+            plan.attributes.setdefault(path, {})["num_features"] = count
 
 
 def _columns(liveness: Liveness, uses: Uses) -> Columns:
