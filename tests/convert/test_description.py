@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from tests.compression.streams import Stream, tokens
 from torch import nn
 
 import vbdrop
@@ -39,39 +40,6 @@ def test_a_fresh_model_is_converted_in_the_same_way(modes):
     assert torch.equal(fresh.eval()(x), model.eval()(x))
 
 
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.inner, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, x):
-        x = self.first(x)
-        return self.last(x + torch.tanh(self.inner(x)))
-
-
-def test_gates_that_layers_share_are_shared_again():
-    model, fresh, x = Residual(), Residual(), torch.randn(3, 4)
-    vbdrop.convert_(model, vbdrop.Units(threshold=1.0), example_inputs=x)
-    shared = model.inner.gate.all_gates[0]
-    assert model.last.gate.all_gates[0] is shared
-    with torch.no_grad():
-        shared.weight.copy_(torch.randn(6))
-        shared.log_sigma2[2] = 9.0
-    written = json.loads(json.dumps(describe_conversion(model)))
-    convert_as_described_(fresh, written)
-    assert facts(fresh) == facts(model)
-    assert fresh.last.gate.all_gates[0] is fresh.inner.gate.all_gates[0]
-    fresh.load_state_dict(model.state_dict())
-    assert torch.equal(fresh.eval()(x), model.eval()(x))
-    assert vbdrop.kl(fresh).item() == vbdrop.kl(model).item()
-    for change in ({"index": [0] * 5}, {"index": [7] * 6}, {"gates": ["last.gate.other"]}, {"gates": []}):
-        broken = json.loads(json.dumps(written))
-        broken[-1]["shared"]["last"] |= change
-        with pytest.raises(ValueError, match="'last' must"):
-            convert_as_described_(other := Residual(), broken)
-        assert list(other.state_dict()) == list(Residual().state_dict())
-
-
 def test_layers_of_one_mode_with_other_settings_are_kept_apart():
     model, fresh = network(), network()
     for name, threshold in (("0", 1.0), ("4", 2.0)):
@@ -105,6 +73,19 @@ def test_a_prior_of_ones_own_cannot_be_written_down():
     vbdrop.convert_(model, vbdrop.Weights(prior=Own()))
     with pytest.raises(TypeError, match="must be one of hierarchical"):
         describe_conversion(model)
+
+
+def test_shared_gates_are_found_again_with_example_inputs_and_never_lost():
+    model, x = Stream().eval(), tokens(2, 7)
+    vbdrop.convert_(model, vbdrop.Units(threshold=1.0), example_inputs=x)
+    described = json.loads(json.dumps(describe_conversion(model)))
+    with pytest.raises(ValueError, match="`example_inputs` must be inputs that the model accepts"):
+        convert_as_described_(Stream(), described)
+    twin = convert_as_described_(Stream(), described, x)
+    assert list(twin.state_dict()) == list(model.state_dict())
+    twin.load_state_dict(model.state_dict())
+    assert torch.equal(twin.eval()(x), model(x))
+    assert describe_conversion(twin) == described
 
 
 def test_recurrent_layers_are_described():

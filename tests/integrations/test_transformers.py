@@ -300,7 +300,7 @@ def test_a_target_for_heads_and_feed_forward_is_reached_and_goes_on_from_a_check
     assert whole.vbdrop.elbo.observers[0].walk == resumed.vbdrop.elbo.observers[0].walk
 
     base = hf.BertForSequenceClassification.from_pretrained(tmp_path / "checkpoint-20")
-    restored = restore_(base, tmp_path / "checkpoint-20")
+    restored = restore_(base, tmp_path / "checkpoint-20", inputs)
     ids = Texts().ids
     assert torch.equal(restored.eval()(ids).logits, whole.model.eval()(ids).logits)
     small = vbdrop.compress(restored, inputs, recalibrate=False).model

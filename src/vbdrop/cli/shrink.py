@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import out as console
 from vbdrop.cli.console import print_json, usage, verb
-from vbdrop.cli.options import WORKERS, AsJson, On
+from vbdrop.cli.options import TARGET_HELP, WORKERS, AsJson, On
+from vbdrop.cli.report import write_page
 from vbdrop.exporting import ExportError
 from vbdrop.files import write_atomically
+from vbdrop.report import render_walk
 from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.targets.losses import default_loss
 
@@ -82,11 +84,7 @@ def shrink_model(
     ],
     target: Annotated[
         list[str],
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="How small: macs=5, weights=20, max_bytes=50 kB; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME=VALUE", help=f"{TARGET_HELP} May be repeated.", show_default=False),
     ],
     epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of the whole run.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", show_default=False)],
@@ -106,8 +104,9 @@ def shrink_model(
 ) -> None:
     """Shrink your own model to a target size.
 
-    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, and result.json. If the
-    run is killed, the same command resumes it. With several targets, each gets a folder of its own in it.
+    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, result.json, and a page
+    with the walk to that size. If the run is killed, the same command resumes it. With several targets, each gets a
+    folder of its own in it.
     """
     check_on(on)
     requests = {}
@@ -144,7 +143,7 @@ def _made_small(requests: dict[Path, ShrinkRequest], on: str) -> list[dict[str, 
         with ThreadPoolExecutor(len(tasks)) as pool:
             made = list(pool.map(lambda task: task.run(str), tasks))
     for answer, folder in zip(made, requests, strict=True):
-        answer["files"] = [f"{folder}/{Path(line).name}" for line in answer["files"]]
+        answer["files"] = [f"{folder}/{Path(line.partition(',')[0]).name}" for line in answer["files"]]
     return made
 
 
@@ -186,6 +185,7 @@ def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str
             files.append(str(result.export(folder / name)))
         except (ExportError, ImportError, ValueError) as error:
             missing[name] = str(error).splitlines()[0]
+    files.append(f"{write_page(render_walk(result.figures()), folder / 'report.html')}, the walk: open it in a browser")
     write_atomically(folder / RESULT, result.to_json().encode())
     files.append(str(folder / RESULT))
     return files, missing

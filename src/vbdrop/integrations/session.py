@@ -178,12 +178,17 @@ class Session:
         self.elbo.load_state_dict(state["elbo"])
 
 
-def restore_shape_(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+def restore_shape_(
+    model: nn.Module,
+    state: Mapping[str, Any],
+    example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+) -> nn.Module:
     """Convert and shrink a fresh, plain model as the one of a checkpoint, so that its tensors can be loaded.
 
     Args:
         model: A plain model as it was before the training.
         state: The `Session.state_dict` in the checkpoint.
+        example_inputs: Inputs that the model accepts, if it was converted with them.
 
     Returns:
         The same model.
@@ -196,7 +201,7 @@ def restore_shape_(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         >>> list(restore_shape_(nn.Linear(4, 2), session.state_dict()).state_dict()) == list(model.state_dict())
         True
     """
-    convert_as_described_(model, state["conversion"])
+    convert_as_described_(model, state["conversion"], example_inputs)
     for plan in state["plans"]:
         apply_plan_(Plan.from_json(plan), model)
     return model

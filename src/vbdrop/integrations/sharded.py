@@ -29,12 +29,17 @@ def reduced_kl(sharded: nn.Module, group: Any = None) -> float:  # noqa: ANN401 
     return float(total)
 
 
-def gather(sharded: nn.Module, build: Callable[[], nn.Module]) -> nn.Module | None:
+def gather(
+    sharded: nn.Module,
+    build: Callable[[], nn.Module],
+    example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+) -> nn.Module | None:
     """The whole model, converted, on the first rank; None on the others.
 
     Args:
         sharded: A converted model after ``fully_shard``.
         build: Makes the plain model, as it was before its conversion; it is called on the first rank alone.
+        example_inputs: Inputs that the model accepts, if it was converted with them.
     """
     # these modules take long to import, and only this needs them
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -43,7 +48,7 @@ def gather(sharded: nn.Module, build: Callable[[], nn.Module]) -> nn.Module | No
     full = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if dist.get_rank() != 0:
         return None
-    model = convert_as_described_(build(), description)
+    model = convert_as_described_(build(), description, example_inputs)
     model.load_state_dict(full)
     return model
 
@@ -62,5 +67,5 @@ def compress_sharded(
         example_inputs: Inputs that the model accepts.
         options: Further arguments of `vbdrop.compress`.
     """
-    model = gather(sharded, build)
+    model = gather(sharded, build, example_inputs)
     return None if model is None else compress(model, example_inputs, **options)
