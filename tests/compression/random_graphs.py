@@ -118,7 +118,10 @@ def join(net: RandomNet) -> Step:
     source = net.source()
     others = [i for i, width in enumerate(net.widths) if width == net.widths[source]]
     function = net.random.choice([torch.add, torch.add, torch.mul, torch.sub, torch.maximum])
-    return Step(function, [], [source, net.random.choice(others)], net.widths[source])
+    other = net.random.choice(others)
+    if function is torch.sub and other == source:  # zeros that no rule of arithmetic on channels can see
+        function = torch.add
+    return Step(function, [], [source, other], net.widths[source])
 
 
 def concatenation(net: RandomNet) -> Step:

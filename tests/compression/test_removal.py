@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.compression.idle_units import constant_units, unread_units
 from tests.compression.nets import (
     NETS,
     LeNet5,
@@ -318,6 +319,11 @@ def accepts(model: nn.Module, x: torch.Tensor) -> bool:
     return True
 
 
+def names(left: dict[str, str], layer: str) -> bool:
+    """Whether a layer, or an operation in it, is among what was left."""
+    return any(place == layer or place.startswith(f"{layer} (") for place in left)
+
+
 @pytest.mark.filterwarnings("ignore:.*(outputs do not depend|may ruin):UserWarning")
 @pytest.mark.stress
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -335,7 +341,10 @@ def test_random_graphs_give_the_outputs_of_the_model_that_was_given_or_are_refus
                     small.model(other)
             elif accepts(model, other):
                 assert difference(model, small.model, other) < 1e-9, (seed, other.shape)
-        for name, layer in small.model.named_modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear | nn.Conv3d) and name not in ("head", "second"):
-                still = int((~layer.weight.flatten(1).any(1)).sum())
-                assert still <= 1 or small.left, (seed, name, still)  # one constant may have to carry others
+        if "model" in small.left:  # it stays as it is, with the reason
+            continue
+        for name, unread in unread_units(small.model, x).items():
+            assert names(small.left, name), (seed, name, unread, small.left)
+        for name, constant in constant_units(small.model).items():
+            carriers = 1 if name not in ("head", "second") else len(constant)  # outputs of the model stay
+            assert len(constant) <= carriers or names(small.left, name), (seed, name, constant, small.left)

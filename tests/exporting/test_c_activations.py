@@ -68,6 +68,19 @@ def test_a_value_that_is_not_a_number_goes_through(as_c):
     assert as_c(Comparisons(), torch.tensor([[math.nan]])).isnan().all()
 
 
+def test_infinite_values_give_what_torch_gives(as_c):
+    # GELU at +inf aside: torch gives NaN or infinity, depending on the size of the tensor; C gives infinity
+    calls = [F.hardswish, F.hardsigmoid, F.silu, F.mish, torch.relu, F.elu, F.softplus, torch.sigmoid, torch.tanh]
+
+    class Several(nn.Module):
+        def forward(self, x):
+            return torch.cat([call(x) for call in calls], 1)
+
+    x = torch.tensor([[-math.inf], [math.inf], [3e38], [-3e38], [math.nan]])
+    torch.testing.assert_close(as_c(Several(), x), Several()(x), rtol=2e-6, atol=1e-6, equal_nan=True)
+    assert as_c(nn.GELU(), x[:2]).isnan().tolist() == [[True], [False]]
+
+
 def test_a_power_that_is_a_tensor_is_refused(as_c):
     class Power(nn.Module):
         def forward(self, x):

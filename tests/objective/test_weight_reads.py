@@ -8,7 +8,7 @@ from torch import nn
 import vbdrop
 from vbdrop.layers import NoisyLayer, register_layer
 from vbdrop.layers.table import LAYERS
-from vbdrop.objective.weight_reads import WATCHED_STEPS, WeightWatch, weight_reads
+from vbdrop.objective.weight_reads import WATCHED_STEPS, WeightWatch, check_weight_reads, weight_reads
 
 MODES = [vbdrop.Weights(), vbdrop.Units(), vbdrop.Rates()]
 
@@ -123,3 +123,42 @@ def test_a_registered_class_without_a_noisy_forward_is_refused_at_the_first_step
             vbdrop.ELBO(model, n_train=10)(model(torch.randn(2, 4)).square().mean())
     finally:
         del LAYERS[Scaled]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_with_attach_the_first_step_refuses_weights_that_are_read_without_their_noise(mode):
+    model = chain(mode, Attention())
+    optimizer = torch.optim.SGD(vbdrop.param_groups(model, lr=0.1), lr=0.1)
+    vbdrop.ELBO(model, n_train=10).attach(optimizer)
+    model(torch.randn(2, 5, 8)).square().mean().backward()
+    with pytest.raises(RuntimeError, match=r"uses the weights of '1\.qkv', '1\.proj' without their noise"):
+        optimizer.step()
+    assert hooks(model) == 0
+
+
+def test_with_attach_a_layer_that_takes_no_part_is_named_once():
+    model = chain(vbdrop.Weights())
+    optimizer = torch.optim.SGD(vbdrop.param_groups(model, lr=0.1), lr=0.1)
+    vbdrop.ELBO(model, n_train=10).attach(optimizer)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model[2](model[0](torch.randn(2, 8))).square().mean().backward()
+            optimizer.step()
+
+    train(WATCHED_STEPS - 1)
+    with pytest.warns(UserWarning, match=r"'1' took no part in the loss of the first 5 steps"):
+        train(1)
+    train(WATCHED_STEPS)  # told once: another warning would be an error here
+
+
+def test_a_model_is_checked_before_a_training():
+    with pytest.raises(RuntimeError, match=r"uses the weights of '1\.proj', '1\.qkv' without their noise"):
+        check_weight_reads(chain(vbdrop.Weights(), Attention()), (torch.randn(2, 5, 8),))
+    model = nn.Sequential(nn.Linear(8, 4))
+    model[0].spare = nn.Linear(4, 4)
+    vbdrop.convert_(model, vbdrop.Weights())
+    with pytest.warns(UserWarning, match=r"the forward does not use '0\.spare': only the KL trains"):
+        check_weight_reads(model, (torch.randn(2, 8),))
+    assert hooks(model) == 0

@@ -4,12 +4,14 @@ import dataclasses
 import hashlib
 import io
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
 from vbdrop.train import RecordError
 from vbdrop.train.checkpoint import FILE, Checkpoint, load, remove, save, warn_if_other_arithmetic
+from vbdrop.train.shrinking import Shrunk
 
 
 @pytest.fixture
@@ -89,3 +91,11 @@ def test_a_checkpoint_of_an_earlier_version_still_loads(checkpoint, tmp_path):
     loaded = load(tmp_path, "abc")
     assert loaded.epoch == 7
     warn_if_other_arithmetic(loaded, "none")
+
+
+def test_a_checkpoint_that_version_0_1_wrote_still_loads():
+    loaded = load(Path(__file__).parent / "version_0_1", "aa5da2a5e6a34fc9")
+    assert loaded.epoch == 2
+    assert loaded.model["0.weight"].shape == (6, 4)
+    assert loaded.kernels is None
+    Shrunk.from_data(loaded.shrunk)

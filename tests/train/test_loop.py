@@ -281,3 +281,21 @@ def test_a_run_that_diverges_in_the_last_step_of_an_epoch_has_diverged(
     budget = Budget(epochs=2, batch=len(examples.targets), lr=1e25, evaluate_every=evaluate_every)
     with pytest.raises(DivergedError, match=r"not finite in epoch [12]"):
         fit(method, network(), examples, examples, budget, folder=tmp_path)
+
+
+def test_a_layer_in_which_everything_is_dead_is_named(sparse, network, examples):
+    with pytest.warns(UserWarning, match=r"^everything in .* is dead.* Give the method's penalty less weight"):
+        fit(replace(sparse, weight=1e4), network(), examples, examples, replace(BUDGET, epochs=10, lr=0.05))
+
+
+def test_weights_that_are_read_without_their_noise_are_refused_before_the_first_step(sparse, examples):
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(examples.inputs[0].numel(), 10)
+
+        def forward(self, x):
+            return nn.functional.linear(x.flatten(1), self.fc.weight, self.fc.bias)
+
+    with pytest.raises(RuntimeError, match="uses the weights of 'fc' without their noise"):
+        fit(sparse, Direct(), examples, examples, BUDGET)

@@ -89,7 +89,7 @@ def _keep_stacks(facts: ChannelFacts) -> None:
 
 
 def _set_aside(facts: ChannelFacts) -> None:
-    """Take out the products whose weights are used in two ways: an axis of theirs then runs over other units in each.
+    """Skip weights that are used in two layouts, where one axis indexes different units.
 
     A way is an orientation and a number of groups; that of the module that holds the weight counts, too.
     """

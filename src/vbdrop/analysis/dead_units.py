@@ -24,6 +24,10 @@ STRANDED = "they are constants that no bias behind them can take up, or are join
 """Why a constant stays."""
 
 
+TIED = "they are tied to channels that are needed, or something reads them that cannot be made smaller"
+"""Why a unit stays whose values have no effect, if nothing else is known."""
+
+
 class HopefulFacts(ChannelFacts):
     """The forward pass of an analysis that takes an operation it cannot cut for one that treats each channel alone.
 
@@ -56,13 +60,16 @@ def live_at_best(traced: Traced, model: nn.Module) -> Liveness:
     return find_live(propagate(traced, model, kind=HopefulFacts))
 
 
-def why_dead_units_stay(best: Liveness, actual: Liveness, kept: Mapping[str, Any]) -> dict[str, str]:
+def why_dead_units_stay(
+    best: Liveness, actual: Liveness, kept: Mapping[str, Any], unread: Mapping[str, Tensor] | None = None
+) -> dict[str, str]:
     """For every weight that keeps outputs which are dead, how many they are and why.
 
     Args:
         best: What `live_at_best` gave.
         actual: The liveness of the plan.
         kept: Weight -> the indices of its outputs that the plan keeps, None for all.
+        unread: Weight -> which of those were tried and found not to matter.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -74,20 +81,29 @@ def why_dead_units_stay(best: Liveness, actual: Liveness, kept: Mapping[str, Any
         >>> why_dead_units_stay(live_at_best(traced, model), actual, {"0.weight": None, "2.weight": None})
         {'0': '1 of 3 outputs is dead and stays: aten.softmax.int reads every channel'}
     """
-    found = {}
+    found, unread = {}, unread or {}
     for weight, uses in best.uses.items():
-        if weight not in kept or not any(place.node in best.reached for place in uses.places):
+        tried = unread.get(weight)
+        if weight not in kept or (tried is None and not any(place.node in best.reached for place in uses.places)):
             continue
         outputs = uses.first.outputs
         dead = ~best.live[best.root[outputs.units]] | _stranded(actual, weight, outputs)
-        stays = torch.ones_like(dead)
-        if kept[weight] is not None:
-            stays = torch.zeros_like(dead).index_fill(0, torch.tensor(kept[weight], dtype=torch.long), True)
-        if number := len(set(outputs.units[dead & stays].tolist())):  # a unit of a recurrent layer has several rows
-            reason = _reason(actual, weight, dead & stays)
+        stays = torch.arange(len(outputs)) if kept[weight] is None else torch.tensor(kept[weight], dtype=torch.long)
+        idle = dead[stays]
+        if tried is not None and len(tried) == len(stays):
+            idle = idle | _all_of_unit(tried, outputs.units[stays])
+        dead = torch.zeros_like(dead).index_put((stays,), idle)
+        if number := len(set(outputs.units[dead].tolist())):  # a unit of a recurrent layer has several rows
+            reason = _reason(actual, weight, dead, tied=bool(best.live[best.root[outputs.units[dead]]].all()))
             verb = "is dead and stays" if number == 1 else "are dead and stay"
             found[owner(weight) or weight] = f"{number} of {len(set(outputs.units.tolist()))} outputs {verb}: {reason}"
     return found
+
+
+def _all_of_unit(which: Tensor, units: Tensor) -> Tensor:
+    """The rows of the units of which all rows are among some."""
+    others = set(units[~which].tolist())
+    return torch.tensor([unit not in others for unit in units.tolist()], dtype=torch.bool)
 
 
 def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
@@ -107,8 +123,8 @@ def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
     return own.known & free
 
 
-def _reason(actual: Liveness, weight: str, which: Tensor) -> str:
-    """Why these outputs of a weight stay."""
+def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
+    """Why these outputs of a weight stay; ``tied`` if a graph that could be cut anywhere would keep all of them."""
     facts = actual.facts
     if weight not in actual.uses:
         return "its weight is also used in another way"
@@ -122,4 +138,4 @@ def _reason(actual: Liveness, weight: str, which: Tensor) -> str:
         return LAYOUT
     if bool(actual.uses[weight].first.outputs.known[which].any()):
         return STRANDED
-    return "something reads them that cannot be made smaller" if facts.rewrite else "the forward is not replaced"
+    return TIED if facts.rewrite or tied else "the forward is not replaced"

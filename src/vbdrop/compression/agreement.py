@@ -46,6 +46,11 @@ class Check:
     kwargs: dict[str, Any]
     expected: list[Any]
 
+    @property
+    def batch(self) -> int:
+        """The number of examples."""
+        return _batch((self.args, self.kwargs))
+
     def disagreement(self, other: nn.Module) -> str | None:
         """How a model that should give the same differs, and for which inputs; None if it does not."""
         said = self._said(other)
@@ -100,7 +105,7 @@ def checks(
     """
     found = [Check("the example inputs", args, dict(kwargs), outputs_of(model, args, kwargs))]
     leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    batch = next((len(leaf) for leaf in leaves if leaf.dim()), 0)
+    batch = _batch(leaves)
     noise = "noise, " if any(leaf.is_floating_point() for leaf in leaves) else ""
     for size in dict.fromkeys((batch, *BATCHES, *sizes)):
         if batch == 0 or (size == batch and not noise):
@@ -184,7 +189,7 @@ def at_other_sizes(
     """
     found = OtherSizes([], [])
     leaves = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
-    batch = next((len(leaf) for leaf in leaves if leaf.dim()), 0)
+    batch = _batch(leaves)
     for other in sizes:
         axes = dict.fromkeys(other.axes, other.size)
         for number, leaf in enumerate(leaves):
@@ -203,6 +208,11 @@ def at_other_sizes(
         if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
             found.checks.append(Check(what, more_args, more_kwargs, expected))
     return found
+
+
+def _batch(inputs: Any) -> int:  # noqa: ANN401 -- any structure of inputs
+    """The size of the first axis of the first tensor that has one; 0 if there is none."""
+    return next((len(leaf) for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()), 0)
 
 
 @torch.no_grad()

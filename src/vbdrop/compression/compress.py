@@ -68,7 +68,7 @@ class Compressed:
         return self._inputs.args
 
     def summary(self) -> Summary:
-        """The counts before and after, a layer a row; print it."""
+        """The counts before and after, one row per layer; print it."""
         return self._summary
 
     def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:

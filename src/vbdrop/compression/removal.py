@@ -8,10 +8,11 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vbdrop.analysis.dead_units import live_at_best, why_dead_units_stay
 from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.layer_shapes import beside
 from vbdrop.analysis.size_guards import OtherSize, other_sizes
 from vbdrop.compression.agreement import Check, OtherSizes, at_other_sizes, checks
 from vbdrop.compression.make_plan import Draft, make_plan
@@ -19,10 +20,14 @@ from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.rewriting.memory_format import is_channels_last
 from vbdrop.compression.rewriting.program import ProgramError
+from vbdrop.compression.unread_outputs import TriedWeight, unread_outputs
 
 LARGEST_BATCH = 1024
 """A larger batch than this is not tried."""
 
+
+FEW_EXAMPLES = 3
+"""The size of the batch on which units are tried."""
 
 REFUSES = "so does the model that was given"
 
@@ -83,7 +88,8 @@ def remove(
                 continue
             small = small if said is None else None
         if small is not None:
-            return Removal(small, plan, reasons | draft.left | _dead(traced, model, draft, plan))
+            dead = _dead(traced, model, draft, plan, _unread(small, draft, wanted))
+            return Removal(small, plan, reasons | draft.left | dead)
         if plan.program:
             reasons = {"forward": f"it cannot be replaced, since then {said}"}
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
@@ -147,8 +153,17 @@ def _candidates(
         yield replace(draft.plan, channels_last=channels_last), draft, False
 
 
-def _dead(traced: Traced, model: nn.Module, draft: Draft, plan: Plan) -> dict[str, str]:
+def _unread(small: nn.Module, draft: Draft, wanted: list[Check]) -> dict[str, Tensor]:
+    """Weight -> which of the small model's outputs of it have no effect on anything."""
+    check = min(wanted, key=lambda check: abs(check.batch - FEW_EXAMPLES))
+    sites = [uses.first for uses in draft.liveness.uses.values()]
+    products = [TriedWeight(site.weight, site.bias or beside(site.weight, "bias"), site.transposed) for site in sites]
+    return unread_outputs(small, check.args, check.kwargs, products)
+
+
+def _dead(traced: Traced, model: nn.Module, draft: Draft, plan: Plan, unread: Mapping[str, Tensor]) -> dict[str, str]:
     """What is dead and stays, with the reason."""
     gone = set(plan.program.removed) if plan.program else set()
     kept = {weight: plan.kept_outputs(weight) for weight in plan.positions.keys() & plan.shapes.keys() - gone}
-    return why_dead_units_stay(live_at_best(traced, model), draft.liveness, kept)
+    kept |= dict.fromkeys(unread.keys() - kept.keys())
+    return why_dead_units_stay(live_at_best(traced, model), draft.liveness, kept, unread)

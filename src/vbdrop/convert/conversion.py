@@ -30,8 +30,8 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     alone and reported. If anything fails, the model is as it was before.
 
     Args:
-        model: Any `torch.nn.Module`, trained or not. Of a transformer, give at least a whole encoder layer: torch
-            bypasses its ``linear1`` in eval mode, unless the layer is told.
+        model: Any `torch.nn.Module`, trained or not. Of a transformer, pass at least a whole encoder layer, so that its
+            fast path can be disabled: it bypasses ``linear1`` in eval mode.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
         example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
             them the model is run once, on a copy, and a layer is left alone if the model does not call it or reads its
@@ -192,7 +192,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         The same model.
 
     Raises:
-        TypeError: If ``model`` is no module, or ``threshold`` no number.
+        TypeError: If ``model`` is not a module, or ``threshold`` not a number.
         ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is as it was before.
 
     Example:

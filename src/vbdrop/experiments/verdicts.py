@@ -92,7 +92,7 @@ def verdicts(tables: Mapping[int, Table]) -> list[Verdict]:
         compared = [(tables[number], claim.pairs(tables[number])) for number in claim.tables]
         found = [each for whole, some in compared for each in contests(whole, some)]
         unmade = sum(
-            min(ours.seeds, rival.seeds) >= LEAST and contest(whole, ours, rival) is None
+            ours.seeds >= LEAST and contest(whole, ours, rival) is None
             for whole, some in compared
             for ours, rival in some
         )
@@ -106,7 +106,7 @@ def judge(claim: str, found: Sequence[Contest], unmade: int = 0) -> Verdict:
     Args:
         claim: The claim.
         found: The comparisons; in each, a negative difference is in favour of the claim.
-        unmade: How many more are to be made, with enough pairs of runs to decide.
+        unmade: How many more are to be made where our method gets enough runs to decide.
     """
     word, reason = _judged(found, unmade)
     return Verdict(claim, word, reason, tuple(found))
@@ -118,7 +118,7 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     decisive = [each.decisive for each in found if each.decisive is not None and each.decisive.p is not None]
     lower = sum(each.error.mean < 0 for each in found)
     counted = f"Ours has the lower mean error in {lower} of {_number(len(found))}"
-    left = f" {_number(unmade).capitalize()} with more runs are still to be made." if unmade else ""
+    left = f" {_number(unmade).capitalize()} still to be made." if unmade else ""
     if not decisive:
         return "undecided", f"{counted}. n is too small: none has {LEAST} pairs of runs and no trade-off.{left}"
     values = holm([each.p for each in decisive if each.p is not None])

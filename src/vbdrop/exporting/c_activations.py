@@ -82,7 +82,8 @@ ACTIVATIONS: dict[str, Callable[[Arguments], str]] = {
     "celu": lambda a: _elu(a["alpha"], 1.0, 1.0 / a["alpha"]),
     "selu": lambda a: _elu(1.6732632423543772, 1.0507009873554805),
     "hardsigmoid": lambda a: "v < -3.0f ? 0.0f : v > 3.0f ? 1.0f : v / 6.0f + 0.5f",
-    "hardswish": lambda a: "v < -3.0f ? 0.0f : v > 3.0f ? v : v * (v / 6.0f + 0.5f)",
+    # in torch's order of operations, which makes a NaN of minus infinity
+    "hardswish": lambda a: "v * (v < -3.0f ? 0.0f : v > 3.0f ? 6.0f : v + 3.0f) / 6.0f",
     "log_sigmoid": lambda a: "(v < 0.0f ? v : 0.0f) - log1pf(expf(-fabsf(v)))",
     "abs": lambda a: "fabsf(v)",
     "neg": lambda a: "-v",

@@ -35,7 +35,7 @@ class SharedGate(nn.Module):
         self.axis = axis
         for name, gate in own.items():
             self.add_module(name, gate)
-        self.__dict__["gates"] = tuple(gates)  # a module in a tuple is no submodule: it belongs to another layer
+        self.__dict__["gates"] = tuple(gates)  # a tuple, so that it is not a submodule: it belongs to another layer
         self.register_buffer("index", index.to(gates[0].weight.device), persistent=False)
         self.set_index_(self.index)
 

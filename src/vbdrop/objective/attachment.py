@@ -32,7 +32,7 @@ def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
     """The optimizer itself, if the KL of the model can be added before its steps.
 
     Raises:
-        TypeError: If it is no optimizer, or one that evaluates the loss several times in a step.
+        TypeError: If it is not an optimizer, or one that evaluates the loss several times in a step.
         ValueError: If it trains no noisy tensor of the model.
     """
     if not isinstance(optimizer, Optimizer):
@@ -56,6 +56,11 @@ def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor
     for entry in entries_of(model):
         if found := [p for p in (entry.mean, entry.rate) if id(p) in own]:
             yield entry, found
+
+
+def has_rate_gradients(model: nn.Module, optimizer: Optimizer) -> bool:
+    """Whether rates that this optimizer trains have gradients that are not zero."""
+    return any(entry.rate.grad is not None and bool(entry.rate.grad.any()) for entry, _ in _owned(model, optimizer))
 
 
 @torch.no_grad()

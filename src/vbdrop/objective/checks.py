@@ -1,6 +1,6 @@
 """What goes wrong in training without a word, and the words for it.
 
-Each is told once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
+Each is reported once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
 everything is dead, a warm-up that never ends, and ranks of a process group that draw the same noise.
 """
 
@@ -68,8 +68,8 @@ class RateWatch:
     def resting(self) -> list[str]:
         """The noisy tensors whose rates have not moved since the start, told once.
 
-        As long as no parameter has moved at all, there was no step, and nothing is told yet. Rates that were frozen on
-        purpose (``requires_grad=False``) do not count.
+        Until any parameter has moved there was no step, and nothing is reported. Rates that were frozen on purpose
+        (``requires_grad=False``) do not count.
         """
         start = self._start
         if start is None or (now := _fingerprints(self._model)) == start:
@@ -83,6 +83,32 @@ class RateWatch:
         ]
 
 
+class DeadLayerWatch:
+    """Notices layers in which everything is dead.
+
+    Args:
+        model: A converted model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._told = set[str]()
+
+    def news(self) -> str | None:
+        """A sentence on the noisy tensors in which everything is dead, each told once; None if there are no others."""
+        dead = [
+            name
+            for name, entry in noisy_tensors(self._model)
+            if entry.threshold is not None and name not in self._told and bool(entry.dead().all())
+        ]
+        self._told.update(dead)
+        return (
+            f"everything in {some(dead)} is dead, so that what comes after no longer depends on the data."
+            if dead
+            else None
+        )
+
+
 class TrainingWatch:
     """Watches a model in training.
 
@@ -94,6 +120,7 @@ class TrainingWatch:
     def __init__(self, model: nn.Module, n_train: int) -> None:
         self._model, self._n_train = model, n_train
         self._rates, self._decay, self._ranks = RateWatch(model), DecayWatch(model), RankWatch(model)
+        self._dead = DeadLayerWatch(model)
         self._told = set[str]()
 
     def note_call(self) -> None:
@@ -115,11 +142,11 @@ class TrainingWatch:
                 "optimizer.add_param_group."
             )
         self._decay.end()
-        if dead := self._dead_layers():
+        if dead := self._dead.news():
             yield (
-                f"everything in {some(dead)} is dead, so that what comes after no longer depends on the data. The KL "
-                f"is too strong for what the network has learned so far: lower `kl_weight` (now {kl_weight:g}), hold "
-                "the KL back with warmup=vbdrop.Warmup(hold=..., ramp=...), or start from a trained network."
+                f"{dead} The KL is too strong for what the network has learned so far: lower `kl_weight` (now "
+                f"{kl_weight:g}), hold the KL back with warmup=vbdrop.Warmup(hold=..., ramp=...), or start from a "
+                "trained network."
             )
         if ramp is not None and "epoch" not in self._told:
             share, calls = ramp
@@ -136,16 +163,6 @@ class TrainingWatch:
                 "generators have the same state, so that their gradients are correlated. Call "
                 "torch.manual_seed(seed + rank) on every rank after the model was built."
             )
-
-    def _dead_layers(self) -> list[str]:
-        """The noisy tensors in which everything is dead and that were not told before."""
-        dead = [
-            name
-            for name, entry in noisy_tensors(self._model)
-            if entry.threshold is not None and name not in self._told and bool(entry.dead().all())
-        ]
-        self._told.update(dead)
-        return dead
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vbdrop.objective.attachment import Handle, add_kl_gradients_, check_optimizer, hook_before_step
+from vbdrop.objective.attachment import (
+    Handle,
+    add_kl_gradients_,
+    check_optimizer,
+    has_rate_gradients,
+    hook_before_step,
+)
 from vbdrop.objective.checks import TrainingWatch, describe_non_finite
 from vbdrop.objective.decay import warn_of_decay
 from vbdrop.objective.divergence import kl_terms, noisy_tensors
@@ -67,7 +73,7 @@ class ELBO:
         n_train: The number of training examples, over which the KL is spread.
         kl_weight: A factor on the KL: 1, the default, is the bound itself; more makes the model sparser.
         warmup: How the KL comes in; set `epoch` at the start of every epoch.
-        target: A `vbdrop.Target`, in the place of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
+        target: A `vbdrop.Target`, instead of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
             model ends at that size. In a loop of your own, call `step` before each step of the optimizer.
         check_every: Every so many calls, `check` for what goes wrong without a word; 0 for never.
 
@@ -229,8 +235,17 @@ class ELBO:
         optimizer = check_optimizer(self.model, optimizer)
         if any(known is optimizer for known in self._attached):
             raise ValueError("`optimizer` already has this ELBO attached: its KL would be added twice.")
+        if self._parts is not None and self._parts[0] is not None and has_rate_gradients(self.model, optimizer):
+            raise ValueError(
+                "`optimizer` must not have gradients of a loss that this ELBO made, since they have the KL in them "
+                "already; call optimizer.zero_grad() before attach."
+            )
 
         def add() -> None:
+            if self._first_steps is not None:
+                own = [p for group in optimizer.param_groups for p in group["params"]]
+                if self._first_steps.step_by_gradients(own):
+                    self._first_steps = None
             weight = self._known_weight()
             add_kl_gradients_(self.model, optimizer, weight.item() / self.n_train)
             self._parts = (None, None, weight, None)

@@ -5,8 +5,9 @@ Module code may pass ``self.qkv.weight`` to ``F.linear`` itself, as torchvision'
 graph shows every read that a gradient flows through.
 """
 
+import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,21 @@ REMEDY = (
     "Convert with vbdrop.convert_(model, ..., example_inputs=...), which leaves such layers alone, or leave them out "
     "with the mode's filter_fn"
 )
+
+
+UNUSED = (
+    "only the KL trains these layers, and everything in them will die. Leave out what the forward does not use with "
+    "the mode's filter_fn"
+)
+
+
+def bare_reads(names: Sequence[str]) -> str:
+    """What is wrong with layers whose weights are used without their noise, and what to do."""
+    return (
+        f"the loss uses the weights of {some(names)} without their noise: they are read outside the layer's own "
+        "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
+        f"learn from the KL alone, and everything would die. {REMEDY}."
+    )
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,31 @@ def weight_reads(
     return WeightReads(called, outside)
 
 
+def check_weight_reads(model: nn.Module, args: tuple[Any, ...]) -> None:
+    """Run a copy of a converted model once in eval mode, and see that its layers' own forwards read their weights.
+
+    Args:
+        model: The model; it is not changed.
+        args: Inputs by position.
+
+    Raises:
+        RuntimeError: If the weight of a layer is used, and the layer's own forward is not.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> check_weight_reads(model, (torch.zeros(1, 2),))
+    """
+    trial = copy.deepcopy(model).eval()
+    layers = {name: module for name, module in trial.named_modules() if isinstance(module, NoisyLayer)}
+    reads = weight_reads(trial, layers, args, {})
+    if bare := sorted(reads.outside - reads.called):
+        raise RuntimeError(bare_reads(bare))
+    if unused := sorted(layers.keys() - reads.called):
+        warnings.warn(f"the forward does not use {some(unused)}: {UNUSED}.", stacklevel=4)
+
+
 class WeightWatch:
     """Looks at the first training steps for converted layers whose noise does not take part in the loss.
 
@@ -104,25 +145,44 @@ class WeightWatch:
         if not any(reads.values()):
             return True  # parameters were swapped or recomputed: the graph does not show them
         noisy = {name for name, layer in layers.items() if any(reads[id(rate)] for rate in _rates(layer))}
-        if bare := [name for name, layer in layers.items() if name not in noisy and _all_reads(reads, _weights(layer))]:
+        bare = [name for name, layer in layers.items() if name not in noisy and _all_reads(reads, _weights(layer))]
+        if not bare:
+            self._note_doubtful(layers, reads)
+        return self._judge(set(layers) - noisy, bare) and not self._doubtful
+
+    def step_by_gradients(self, parameters: Iterable[Tensor]) -> bool:
+        """Look at one training step whose loss is not known, by the gradients that it has left.
+
+        Weights that are read by their layer's own forward and outside it as well cannot be told from others here.
+
+        Args:
+            parameters: Those that the optimizer trains, with the gradients of the loss without its KL.
+
+        Returns:
+            Whether enough was seen.
+
+        Raises:
+            RuntimeError: If the weight of a layer is used, and the noise of that layer is not.
+        """
+        own = {id(parameter) for parameter in parameters}
+        trained = _trained(self._model)
+        layers = {name: layer for name, layer in trained if all(id(weight) in own for weight in _weights(layer))}
+        noisy = {name for name, layer in layers.items() if any(rate.grad is not None for rate in _rates(layer))}
+        used = {name for name, layer in layers.items() if any(w.grad is not None for w in _weights(layer))}
+        bare = [name for name in layers if name in used - noisy]
+        return self._judge(set(layers) - noisy, bare)
+
+    def _judge(self, unused: set[str], bare: list[str]) -> bool:
+        """Raise or warn if noise does not take part in the loss; whether enough was seen."""
+        if bare:
             self.stop()
-            raise RuntimeError(
-                f"the loss uses the weights of {some(bare)} without their noise: they are read outside the layer's own "
-                "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
-                f"learn from the KL alone, and everything would die. {REMEDY}."
-            )
-        self._note_doubtful(layers, reads)
+            raise RuntimeError(bare_reads(bare))
         self._steps += 1
-        unused = set(layers) - noisy
         self._unused = unused if self._unused is None else self._unused & unused
         if self._unused and self._steps >= WATCHED_STEPS:
-            warnings.warn(
-                f"{some(sorted(self._unused))} took no part in the loss of the first {self._steps} steps: only the KL "
-                "trains these layers, and everything in them will die. Leave out what the forward does not use with "
-                "the mode's filter_fn.",
-                stacklevel=3,
-            )
-        return not self._doubtful and (not self._unused or self._steps >= WATCHED_STEPS)
+            when = f"took no part in the loss of the first {self._steps} steps"
+            warnings.warn(f"{some(sorted(self._unused))} {when}: {UNUSED}.", stacklevel=4)
+        return not self._unused or self._steps >= WATCHED_STEPS
 
     def _note_doubtful(self, layers: dict[str, NoisyLayer], reads: Mapping[int, set[Node]]) -> None:
         """Judge the layers whose hooks saw this step, and put hooks on those that more than one operation read."""

@@ -220,7 +220,7 @@ class Target:
             text: ``name=value``, with more of them after commas.
 
         Raises:
-            ValueError: It is no target; the message says what one looks like.
+            ValueError: It is not a target; the message says what one looks like.
 
         Example:
             >>> Target.parse("max_latency=2 ms,runtime=c")

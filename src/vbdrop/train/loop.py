@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ from torch import nn
 
 from vbdrop.compression.rewriting.memory_format import to_channels_last_
 from vbdrop.kernels import in_use
+from vbdrop.layers import NoisyLayer
 from vbdrop.objective import kl, noisy_tensors
+from vbdrop.objective.checks import DeadLayerWatch
+from vbdrop.objective.weight_reads import check_weight_reads
 from vbdrop.train import checkpoint
 from vbdrop.train.budget import Budget
 from vbdrop.train.evaluation import Evaluation, evaluate
@@ -128,6 +132,8 @@ def fit(
         saved = time.monotonic()
         while True:
             figures = run.epoch(report)
+            if dead := run.dead_layers.news():
+                warnings.warn(f"{dead} Give the method's penalty less weight, or let it come in later.", stacklevel=2)
             if log is not None:
                 log.append(figures)
             report(run.steps_done, run.steps, figures)
@@ -154,6 +160,9 @@ class _Run:
         self.epochs_done = 0
         self.identity = self._identity()
         self.shrinking = None if budget.shrink_every is None else Shrinking(method, model, train.inputs)
+        self.dead_layers = DeadLayerWatch(model)
+        if any(isinstance(module, NoisyLayer) for module in model.modules()):
+            check_weight_reads(model, (train.inputs[:2],))
 
     @property
     def steps_done(self) -> int:

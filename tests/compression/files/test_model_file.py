@@ -411,3 +411,34 @@ def test_lists_of_indices_cost_about_a_bit_each(path, perceptron):
     kept = {tuple(indices) for axes in small.plan.keep.values() for indices in axes.values()}
     assert lists.dtype == torch.uint8
     assert len(lists) < 784 / 8 + 4 * len(kept)
+
+
+class Block(nn.Module):
+    """The network of a file in version_0_1, under its name there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(2, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.depth, self.back = nn.Conv2d(6, 6, 3, padding=1, groups=6), nn.Conv2d(6, 6, 1)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        return self.head((x + self.back(torch.relu(self.depth(x)))).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "shape", "tolerance"),
+    [
+        ("mlp", None, (2, 10), 1e-6),
+        ("program", None, (2, 10), 2e-3),  # stored in float16
+        ("block", Block, (2, 2, 5, 5), 1e-6),
+    ],
+)
+@torch.no_grad()
+def test_a_file_that_version_0_1_wrote_still_loads(name, model, shape, tolerance):
+    folder = Path(__file__).parent / "version_0_1"
+    expected = json.loads((folder / "outputs.json").read_text())[f"{name}.safetensors"]
+    loaded = load(folder / f"{name}.safetensors", model=None if model is None else model())
+    inputs = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape)
+    torch.testing.assert_close(loaded(inputs), torch.tensor(expected), rtol=0, atol=tolerance)

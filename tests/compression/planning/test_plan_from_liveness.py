@@ -5,6 +5,7 @@ from torch import nn
 from vbdrop.analysis.constant_channels import propagate
 from vbdrop.analysis.graph import trace
 from vbdrop.analysis.liveness import find_live
+from vbdrop.compression import compress
 from vbdrop.compression.planning.plan_from_liveness import columns, decide
 
 IMAGES = torch.randn(2, 3, 6, 6).double()
@@ -180,3 +181,13 @@ def test_of_the_readers_of_a_stream_one_at_most_selects():
             reader.weight[:, 3 * i : 3 * i + 3] = 0
     removal = removed(model, torch.randn(2, 4).double())
     assert [removal.model.get_submodule(f"readers.{i}").in_features for i in range(3)] == [10, 7, 10]
+
+
+@torch.no_grad()
+def test_an_instance_norm_without_parameters_gets_its_number_of_channels(recwarn):
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6), nn.ReLU(), nn.Conv2d(6, 2, 3)).eval()
+    model[3].weight[:, :4] = 0
+    small = compress(model, torch.randn(2, 3, 8, 8)).model
+    small(torch.randn(2, 3, 8, 8))
+    assert small[1].num_features == 2
+    assert not recwarn.list

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY
-from vbdrop.analysis.layer_shapes import owner, shape_of
+from vbdrop.analysis.layer_shapes import INSTANCE_NORMS, owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
@@ -91,7 +91,23 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
             plan.attributes.setdefault(path, {}).update(
                 num_groups=groups, num_channels=int(liveness.kept(channels).sum())
             )
+    _set_instance_norms(plan, liveness)
     return plan
+
+
+def _set_instance_norms(plan: Plan, liveness: Liveness) -> None:
+    """Note the channels of instance norms without a tensor of their own: the module warns of another number."""
+    facts = liveness.facts
+    counts: dict[str, set[int]] = {}
+    for node in facts.by_node:
+        if node.target is torch.ops.aten.instance_norm.default and node in liveness.reached:
+            channels = facts.channels(node)
+            kept = -1 if channels is None else int(liveness.kept(channels).sum())
+            counts.setdefault(facts.module_path(node), set()).add(kept)
+    for path, found in counts.items():
+        module, count = facts.model.get_submodule(path), max(found)
+        if isinstance(module, INSTANCE_NORMS) and len(found) == 1 and count not in (-1, module.num_features):
+            plan.attributes.setdefault(path, {})["num_features"] = count
 
 
 def _columns(liveness: Liveness, uses: Uses) -> Columns:
