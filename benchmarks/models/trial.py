@@ -156,9 +156,9 @@ def _kill_(model: nn.Module, found: ChannelGroups) -> Dead:
 
 
 def gates_of(model: nn.Module, found: ChannelGroups) -> dict[int, Gate]:
-    """The gate of each group, in the layers that read it."""
+    """The gate of each group, in the layers and normalisations that read it."""
     gates: dict[int, Gate] = {}
-    for path, members in found.readers.items():
+    for path, members in (found.readers | {path: members for path, (_, members) in found.norms.items()}).items():
         shared = model.get_submodule(path)._modules.get("gate")
         if isinstance(shared, SharedGate):
             numbers = [number for number in dict.fromkeys(members[:, 0].tolist()) if number >= 0]

@@ -284,6 +284,36 @@ def heads(net: RandomNet) -> Step:
     return Step(call, [net.add(Heads(width, draw.randint(1, 4), draw.random() < 0.5))], [source], width)
 
 
+class Block(nn.Module):
+    """A residual block of a transformer over the pixels, with its norm before or behind."""
+
+    def __init__(self, width: int, draw: random.Random) -> None:
+        super().__init__()
+        kinds = [nn.LayerNorm(width), nn.RMSNorm(width), nn.LayerNorm(width, elementwise_affine=False)]
+        self.norm, self.before = draw.choice(kinds), draw.random() < 0.7
+        self.num_heads, self.head = draw.randint(1, 3), 2
+        self.first = nn.Linear(width, 6 * self.num_heads)
+        self.second = nn.Linear(2 * self.num_heads, width)
+        self.attends = draw.random() < 0.5
+
+    def inner(self, x: Tensor) -> Tensor:
+        q, k, v = self.first(x).chunk(3, -1)
+        if not self.attends:
+            return self.second(F.gelu(q * k + v))
+        q, k, v = (part.unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (q, k, v))
+        return self.second(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).mT
+        tokens = tokens + self.inner(self.norm(tokens)) if self.before else self.norm(tokens + self.inner(tokens))
+        return tokens.mT.unflatten(2, x.shape[2:])
+
+
+def block(net: RandomNet) -> Step:
+    source = net.source()
+    return Step(call, [net.add(Block(net.widths[source], net.random))], [source], net.widths[source])
+
+
 class OverPixels(nn.Module):
     """A recurrent layer over the pixels, and what is read of it: its outputs, with or without its last states."""
 
@@ -414,7 +444,7 @@ HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_direct
 
 PARTS = [
     *(mixed_positions, over_positions),
-    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
+    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads, block, block),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),

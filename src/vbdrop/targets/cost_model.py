@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbdrop.layers import Gate, NoisyLayer
+from vbdrop.layers import Gate, GatedNorm, NoisyLayer
 from vbdrop.layers.companions import companion
 from vbdrop.targets.prunable import prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
@@ -34,6 +34,15 @@ class _Product:
     index: Tensor | None = None
     """For each input, the number of its gate among all of them; -1 for an input without one."""
     output_gate: int | None = None
+
+
+@dataclass
+class _Norm:
+    """A normalisation over channels with gates: a unit whose gate is dead there is dead for all."""
+
+    units: Tensor
+    gates: tuple[int, ...]
+    index: Tensor
 
 
 class CostModel:
@@ -86,6 +95,7 @@ class CostModel:
                 own = next((entry for entry in module.variational() if entry.name == matrix), None)
                 product.noisy = None if own is None else entries.get(id(own.rate))
             self._products.append(product)
+        self._norms = _norms_of(model, counter, roots, entries)
         read = torch.zeros(self._n_units, dtype=torch.bool)
         for product in self._products:
             read[product.inputs] = True
@@ -122,6 +132,9 @@ class CostModel:
         for product in self._products:
             if product.output_gate is not None:
                 units[product.outputs[~alive[product.output_gate]]] = False
+        for norm in self._norms:
+            gates = torch.cat([alive[gate] for gate in norm.gates])
+            units[norm.units[(norm.index >= 0) & ~gates[norm.index.clamp_min(0)]]] = False
         return units
 
     def _sides(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> tuple[float, float]:
@@ -164,7 +177,36 @@ class CostModel:
                 found[product.output_gate] += per_output
         for product in self._products:
             _add_to_gates(found, product, (writers / readers.clamp_min(1.0))[product.inputs])
+        self._add_streams(found, writers)
         return found
+
+    def _add_streams(self, found: list[Tensor], writers: Tensor) -> None:
+        """Add to the gates of streams what all layers cost that write or read them; each gate counts once."""
+        behind = writers.clone()
+        for product in self._products:
+            if product.index is None:  # its inputs have their gates in a norm, or none at all
+                per_input = product.per_pair * len(product.outputs) / product.groups
+                behind.index_add_(0, product.inputs, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
+        done = set[tuple[int, int]]()
+        for norm in self._norms:
+            starts = [sum(found[gate].numel() for gate in norm.gates[:i]) for i in range(len(norm.gates))]
+            for unit, number in zip(norm.units.tolist(), norm.index.tolist(), strict=True):
+                at = max((i for i, start in enumerate(starts) if start <= number), default=None)
+                if at is not None and (norm.gates[at], number - starts[at]) not in done:
+                    done.add((norm.gates[at], number - starts[at]))
+                    found[norm.gates[at]].view(-1)[number - starts[at]] += float(behind[unit])
+
+
+def _norms_of(model: nn.Module, counter: SizeCounter, roots: Tensor, entries: dict[int, int]) -> list[_Norm]:
+    """The normalisations with gates, with the units of their channels."""
+    found = []
+    for path, module in model.named_modules():
+        if isinstance(module, GatedNorm):
+            name, (gates, index) = f"{path}.scale".lstrip("."), _gates_of(module.gate, entries, 0)
+            units = next((each.units for each in counter.facts.followers if each.name == name), None)
+            if units is not None and index is not None:
+                found.append(_Norm(roots[units], gates, index))
+    return found
 
 
 def _gates_of(gate: object, entries: dict[int, int], n_inputs: int) -> tuple[tuple[int, ...], Tensor | None]:

@@ -35,6 +35,7 @@ RULES: dict[str, Rule] = {
     "instance_norm": channelwise.instance_norm,
     "prelu": channelwise.prelu,
     **dict.fromkeys(("layer_norm", "rms_norm"), reductions.norm_over_channels),
+    "var_mean": reductions.variance,
     **dict.fromkeys(pointwise.POINTWISE, pointwise.pointwise),
     **dict.fromkeys(pointwise.COMPARISONS, pointwise.compare),
     **dict.fromkeys(pointwise.IDENTITIES, pointwise.identity),
