@@ -62,10 +62,10 @@ class OpenAttention(nn.MultiheadAttention):
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         bias = self.in_proj_bias
-        if self._qkv_same_embed_dim and query is key and key is value:
+        if self.in_proj_weight is not None and query is key and key is value:
             return list(F.linear(query, self.in_proj_weight, bias).chunk(3, -1))
         weights: list[Tensor] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
-        if self._qkv_same_embed_dim:
+        if self.in_proj_weight is not None:
             weights = list(self.in_proj_weight.chunk(3))
         biases = [None] * 3 if bias is None else list(bias.chunk(3))
         inputs = zip((query, key, value), weights, biases, strict=True)

@@ -12,9 +12,14 @@ from torch import Tensor, nn
 
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer
 from vbdrop.layers.companions import companion
+from vbdrop.targets.layer_times import LayerTimes
 from vbdrop.targets.prunable import prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Unit
+
+NO_TIME = LayerTimes([], [1], [[0.0]], (1, 1))
+"""Of a product whose layer was not timed."""
 
 
 @dataclass
@@ -34,6 +39,20 @@ class _Product:
     index: Tensor | None = None
     """For each input, the number of its gate among all of them; -1 for an input without one."""
     output_gate: int | None = None
+    times: LayerTimes | None = None
+    """The measured times of the layer, where time is what counts."""
+
+    def dense(self, n_inputs: float, n_outputs: float) -> float:
+        """What it costs with so many inputs and outputs and no zeros between them."""
+        if self.times is not None:
+            return self.times(n_inputs, n_outputs)
+        return self.per_pair * n_inputs * n_outputs / self.groups
+
+    def slopes(self, n_inputs: float, n_outputs: float) -> tuple[float, float]:
+        """What one input less and one output less would save."""
+        if self.times is not None:
+            return self.times.slopes(n_inputs, n_outputs)
+        return self.per_pair * n_outputs / self.groups, self.per_pair * n_inputs / self.groups
 
 
 @dataclass
@@ -52,6 +71,8 @@ class CostModel:
         model: A converted model in its original shape.
         counter: The exact counter of the same model.
         unit: What is counted.
+        timing: The measured times, for ``"latency"``. Sizes are seconds then: the layers' times, on the line through
+            what was measured of the whole model and of the smallest one.
 
     Example:
         >>> import vbdrop
@@ -64,8 +85,8 @@ class CostModel:
         [[3.0, 3.0, 3.0, 3.0], [6.0, 6.0, 6.0]]
     """
 
-    def __init__(self, model: nn.Module, counter: SizeCounter, unit: Unit) -> None:
-        self.unit = unit
+    def __init__(self, model: nn.Module, counter: SizeCounter, unit: Unit, timing: Timing | None = None) -> None:
+        self.unit, self._timing = unit, timing
         roots = counter.facts.units.roots()
         self._n_units = len(roots)
         entries = {id(found.entry.rate): index for index, found in enumerate(prunables(model))}
@@ -79,7 +100,7 @@ class CostModel:
             path, _, matrix = site.weight.rpartition(".")
             module, numel = modules[path], counter.facts.tensor_size(site.weight)
             pairs = site.groups * (len(site.inputs) // site.groups) * (len(site.outputs) // site.groups)
-            uses = counter.positions.get(site.weight, 0) if unit in ("macs", "latency") else 1
+            uses = counter.positions.get(site.weight, 0) if unit == "macs" else 1
             product = _Product(
                 site.weight,
                 uses * numel / pairs,
@@ -87,6 +108,7 @@ class CostModel:
                 roots[site.inputs.units],
                 roots[site.outputs.units],
                 site.transposed,
+                times=None if timing is None else timing.layers.get(site.weight, NO_TIME),
             )
             if isinstance(module, NoisyLayer):
                 gate, output_gate = (module._modules.get(n) for n in (companion(matrix, "gate"), "output_gate"))
@@ -102,9 +124,12 @@ class CostModel:
         self._held = ~read  # the outputs of the network, and what an unknown operation reads
         for pinned in counter.facts.pinned:
             self._held[roots[pinned]] = True
-        self._rest = 0.0
+        self._rest, self._scale = 0.0, 1.0
         everything = [torch.ones(found.entry.mean.shape, dtype=torch.bool) for found in prunables(model)]
-        self._rest = max(0.0, size_in(counter.before, unit) - self.size(everything))  # biases, normalization
+        if timing is None:
+            self._rest = max(0.0, size_in(counter.before, unit) - self.size(everything))  # biases, normalization
+        else:
+            self._rest, self._scale = timing.line
 
     def _reads(self, product: _Product, alive: Sequence[Tensor]) -> Tensor:
         """Which inputs a product reads: those whose gate is alive, and a weight behind it."""
@@ -144,11 +169,11 @@ class CostModel:
     def size(self, alive: Sequence[Tensor]) -> float:
         """The size with these elements alive: one boolean tensor per noisy tensor, in the order of `prunables`."""
         units = self._units_alive(alive)
-        return self._rest + sum(self._size_of(product, alive, units) for product in self._products)
+        return self._rest + self._scale * sum(self._size_of(product, alive, units) for product in self._products)
 
     def _size_of(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> float:
         n_inputs, n_outputs = self._sides(product, alive, units)
-        dense = product.per_pair * n_inputs * n_outputs / product.groups
+        dense = product.dense(n_inputs, n_outputs)
         if self.unit not in ("weights", "bytes"):
             return dense
         nonzero = dense
@@ -168,10 +193,9 @@ class CostModel:
             n_inputs, n_outputs = self._sides(product, alive, units)
             if product.noisy is not None:
                 found[product.noisy].fill_(1.0)
-            per_input = torch.full((len(product.inputs),), product.per_pair * n_outputs / product.groups)
-            _add_to_gates(found, product, per_input.double())
+            per_input, per_output = product.slopes(n_inputs, n_outputs)
+            _add_to_gates(found, product, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
             readers.index_add_(0, product.inputs, self._reads(product, alive).double())
-            per_output = product.per_pair * n_inputs / product.groups
             writers.index_add_(0, product.outputs, torch.full((len(product.outputs),), per_output, dtype=torch.float64))
             if product.output_gate is not None:
                 found[product.output_gate] += per_output
@@ -207,6 +231,23 @@ def _norms_of(model: nn.Module, counter: SizeCounter, roots: Tensor, entries: di
             if units is not None and index is not None:
                 found.append(_Norm(roots[units], gates, index))
     return found
+
+
+def press_by_cost_(model: nn.Module, costs: CostModel) -> None:
+    """Let the KL of each gate count by what its channel costs, in factors with mean 1, in place.
+
+    Args:
+        model: A converted model; single noisy weights, which all cost the same, are left alone.
+        costs: What each gate costs.
+    """
+    found = prunables(model)
+    savings = costs.savings([one.alive() for one in found])
+    gates = [(one.module, saving) for one, saving in zip(found, savings, strict=True) if isinstance(one.module, Gate)]
+    total = sum(float(saving.sum()) for _, saving in gates)
+    if total > 0:
+        mean = total / sum(saving.numel() for _, saving in gates)
+        for gate, saving in gates:
+            gate.kl_factor = float(saving.mean()) / mean
 
 
 def _gates_of(gate: object, entries: dict[int, int], n_inputs: int) -> tuple[tuple[int, ...], Tensor | None]:

@@ -92,12 +92,12 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
             plan.attributes.setdefault(path, {}).update(
                 num_groups=groups, num_channels=int(liveness.kept(channels).sum())
             )
-    _set_instance_norms(plan, liveness)
     note_counts(plan, facts.model)
     for node, channels in () if facts.rewrite else facts.counted.items():
         site = facts.norm_site(node)
         if site is not None and node in liveness.reached and not bool(liveness.kept(channels).all()):
             plan.attributes.setdefault(site.path, counted_as(site.kind, site.count, site.from_end))
+    _set_instance_norms(plan, liveness)
     return plan
 
 
