@@ -31,7 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "dla34": {},
     "hrnet_w18_small": {},
     "ese_vovnet19b_dw": {},
-    "vgg11_bn": {"num_features": 512},
+    "vgg11_bn": {},
     "repvgg_a0": {},
     "inception_v3": {"size": 96},
     "xception41": {},

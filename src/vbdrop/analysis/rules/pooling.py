@@ -95,8 +95,8 @@ def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
     grid = facts.by_node.get(node.args[0])  # type: ignore[arg-type]
     if isinstance(grid, Grid) and not axes & set(grid.axes):
-        moved = tuple(axis if call.get("keepdim") else axis - sum(a < axis for a in axes) for axis in grid.axes)
-        return Grid(moved, grid.units, torch.zeros_like(grid.known), torch.zeros_like(grid.value))
+        left = tuple(axis if call.get("keepdim") else axis - sum(a < axis for a in axes) for axis in grid.axes)
+        return Grid(left, grid.units, torch.zeros_like(grid.known), torch.zeros_like(grid.value))
     channels = facts.channels(node.args[0])
     if channels is None:
         return None
