@@ -284,6 +284,36 @@ def heads(net: RandomNet) -> Step:
     return Step(call, [net.add(Heads(width, draw.randint(1, 4), draw.random() < 0.5))], [source], width)
 
 
+class Block(nn.Module):
+    """A residual block of a transformer over the pixels, with its norm before or behind."""
+
+    def __init__(self, width: int, draw: random.Random) -> None:
+        super().__init__()
+        kinds = [nn.LayerNorm(width), nn.RMSNorm(width), nn.LayerNorm(width, elementwise_affine=False)]
+        self.norm, self.before = draw.choice(kinds), draw.random() < 0.7
+        self.num_heads, self.head = draw.randint(1, 3), 2
+        self.first = nn.Linear(width, 6 * self.num_heads)
+        self.second = nn.Linear(2 * self.num_heads, width)
+        self.attends = draw.random() < 0.5
+
+    def inner(self, x: Tensor) -> Tensor:
+        q, k, v = self.first(x).chunk(3, -1)
+        if not self.attends:
+            return self.second(F.gelu(q * k + v))
+        q, k, v = (part.unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (q, k, v))
+        return self.second(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).mT
+        tokens = tokens + self.inner(self.norm(tokens)) if self.before else self.norm(tokens + self.inner(tokens))
+        return tokens.mT.unflatten(2, x.shape[2:])
+
+
+def block(net: RandomNet) -> Step:
+    source = net.source()
+    return Step(call, [net.add(Block(net.widths[source], net.random))], [source], net.widths[source])
+
+
 class OverPixels(nn.Module):
     """A recurrent layer over the pixels, and what is read of it: its outputs, with or without its last states."""
 
@@ -382,11 +412,39 @@ def size_branch(net: RandomNet) -> Step:
     return Step(branch, [], [source], net.widths[source])
 
 
+def mixed_positions(net: RandomNet) -> Step:
+    """Layers over the columns of an image, which leave the channels what they are."""
+    source, draw = net.source(), net.random
+    layers = [net.add(nn.Linear(6, 4, bias=draw.random() < 0.5)), net.add(nn.Linear(4, 6, bias=draw.random() < 0.5))]
+    added = draw.random() < 0.5
+
+    def mix(wide, narrow, x):
+        mixed = narrow(torch.relu(wide(x)))
+        return x + mixed if added else mixed
+
+    return Step(mix, layers, [source], net.widths[source])
+
+
+def over_positions(net: RandomNet) -> Step:
+    """Divided by norms over positions, or arithmetic on three tensors."""
+    source = net.source()
+    width = net.widths[source]
+    others = [i for i, other in enumerate(net.widths) if other == width]
+    kinds = [
+        lambda x, _: x / x.norm(dim=(2, 3), keepdim=True).clamp_min(0.5),
+        lambda x, y: torch.addcmul(x, y, x, value=0.5),
+        lambda x, y: torch.lerp(x, y, 0.3),
+        lambda x, y: torch.addcdiv(x, y, x.abs() + 1),
+    ]
+    return Step(net.random.choice(kinds), [], [source, net.random.choice(others)], width)
+
+
 HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_directly, size_branch]
 """Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
-    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
+    *(mixed_positions, over_positions),
+    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads, block, block),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),

@@ -118,7 +118,9 @@ def _changes(plan: Plan) -> bool:
 def _weights_left(plan: Plan, model: nn.Module) -> int:
     """The number of weights that a plan leaves."""
     gone = set(plan.program.removed) if plan.program else set()
-    weights = {name: list(p.shape) for name, p in model.named_parameters() if p.dim() > 1 and name not in gone}
+    every = [(name, p) for name, p in model.named_parameters(remove_duplicate=False) if p.dim() > 1]
+    kept = {id(p): name for name, p in every if name not in gone}  # a tied weight stays under one of its names
+    weights = {name: list(p.shape) for name, p in every if kept.get(id(p)) == name}
     return sum(math.prod(plan.shape_after(name) if name in plan.shapes else shape) for name, shape in weights.items())
 
 
