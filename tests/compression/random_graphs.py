@@ -413,10 +413,38 @@ def size_branch(net: RandomNet) -> Step:
     return Step(branch, [], [source], net.widths[source])
 
 
+def mixed_positions(net: RandomNet) -> Step:
+    """Layers over the columns of an image, which leave the channels what they are."""
+    source, draw = net.source(), net.random
+    layers = [net.add(nn.Linear(6, 4, bias=draw.random() < 0.5)), net.add(nn.Linear(4, 6, bias=draw.random() < 0.5))]
+    added = draw.random() < 0.5
+
+    def mix(wide, narrow, x):
+        mixed = narrow(torch.relu(wide(x)))
+        return x + mixed if added else mixed
+
+    return Step(mix, layers, [source], net.widths[source])
+
+
+def over_positions(net: RandomNet) -> Step:
+    """Divided by norms over positions, or arithmetic on three tensors."""
+    source = net.source()
+    width = net.widths[source]
+    others = [i for i, other in enumerate(net.widths) if other == width]
+    kinds = [
+        lambda x, _: x / x.norm(dim=(2, 3), keepdim=True).clamp_min(0.5),
+        lambda x, y: torch.addcmul(x, y, x, value=0.5),
+        lambda x, y: torch.lerp(x, y, 0.3),
+        lambda x, y: torch.addcdiv(x, y, x.abs() + 1),
+    ]
+    return Step(net.random.choice(kinds), [], [source, net.random.choice(others)], width)
+
+
 HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_directly, size_branch]
 """Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
+    *(mixed_positions, over_positions),
     *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
