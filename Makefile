@@ -1,4 +1,4 @@
-# What a developer runs; `make` alone lists it. Needs Python 3.10 or later and nothing else.
+# What a developer runs; `make` alone lists it. Needs Python 3.11 or later and nothing else.
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -25,8 +25,8 @@ help: ## show this list
 install: $(READY) ## create the virtual environment .venv with exactly the versions of constraints.txt
 
 $(READY): pyproject.toml constraints.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "make: $(PYTHON) is older than 3.10; set PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..." >&2; exit 1; }
 	@echo "==> installing into $(VENV) (once; a minute or two)"
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'

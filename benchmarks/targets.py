@@ -6,14 +6,18 @@
 Each run is one call of `vbdrop.shrink` on the training data; the error is that on the test data, after the last epoch.
 With ``--compare``, each target is also pursued with KL weights that are held, after a ramp over the first third of the
 press stage: the same stages, epochs and exact cut, without the controller and the path. Each line that is printed is
-one run as JSON; the tables come last.
+one run as JSON; the tables come last. With ``--records``, each run is also added to that file, and those that are there
+are not made again.
 """
 
 import argparse
+import itertools
 import json
 import statistics
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,12 +28,17 @@ import vbdrop
 from vbdrop.data import load
 from vbdrop.models import build
 from vbdrop.objective import ELBO
-from vbdrop.targets import Pursuit, Target
+from vbdrop.targets import Pursuit, ShrinkResult, Target
+from vbdrop.targets.stopwatch import Timing
+from vbdrop.targets.target import LIMITS, TIMES
 
 RAMP = 1 / 3
 """The share of the press stage over which a hand-chosen KL weight rises."""
 
 LR = 2e-3
+
+HELD_OUT = 2000
+"""Training images on which a tolerance is judged."""
 
 
 class Block(nn.Module):
@@ -67,8 +76,8 @@ class HeldTarget(Target):
 
     held: float = 1.0
 
-    def start(self, elbo: ELBO) -> "HeldPursuit":
-        """Start the pursuit."""
+    def pursue(self, elbo: ELBO, timing: Timing | None = None) -> "HeldPursuit":
+        """Hold the KL weight."""
         return HeldPursuit(self, elbo)
 
 
@@ -88,21 +97,78 @@ class HeldPursuit(Pursuit):
         self._elbo.kl_weight = 0.0 if self.is_cut else getattr(self, "_held", 0.0)
 
 
-def run(data: Any, name: str, target: Target, epochs: int, seed: int) -> dict[str, Any]:  # noqa: ANN401
+@dataclass(frozen=True)
+class Images:
+    """Images to train on, and images for the error.
+
+    Attributes:
+        name: Of the data set, with how it was divided.
+        train: Images and labels.
+        test: The same, for the error: the test data, or training images that were held out.
+    """
+
+    name: str
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+
+def images_of(name: str, held_out: int = 0) -> Images:
+    """The images of a data set; with ``held_out``, that many training images take the place of the test data."""
+    found = load(name)
+    train = _scaled(found.train_images), found.train_labels.long()
+    if not held_out:
+        return Images(name, train, (_scaled(found.test_images), found.test_labels.long()))
+    first, last = [part[:-held_out] for part in train], [part[-held_out:] for part in train]
+    return Images(f"{name} without {held_out}", (first[0], first[1]), (last[0], last[1]))
+
+
+def run(data: Images, name: str, target: Target, epochs: int, seed: int) -> dict[str, Any]:
     """One run: where it ends, and its error."""
     torch.manual_seed(seed)
     model = ResNet() if name == "resnet" else build(name)
-    start = time.monotonic()
-    train, test = data
-    result = vbdrop.shrink(model, train, valid=test, target=target, epochs=epochs, lr=LR, seed=seed)
+    start, used = time.monotonic(), time.process_time()
+    result = vbdrop.shrink(model, data.train, valid=data.test, target=target, epochs=epochs, lr=LR, seed=seed)
     limit = result.limit or 0.0
+    faster = measured_times(model, result) if result.unit == "latency" else None
     weights = [point.kl_weight for point in result.curve if point.stage == "press"]
     return {
-        "network": name, "target": f"{result.unit}={result.before / limit:g}", "seed": seed, "epochs": epochs,
-        "held": getattr(target, "held", None), "size": result.size, "limit": limit, "of limit": result.size / limit,
-        "times": result.times, "error_before": result.error_before, "error": result.error,
-        "kl_weight": weights[-1] if weights else 0.0, "seconds": time.monotonic() - start,
+        "unit": result.unit, "size": result.size, "limit": limit, "of limit": result.size / limit,
+        "times": result.times, "faster": faster, "error_before": result.error_before, "error": result.error,
+        "kl_weight": weights[-1] if weights else 0.0, "seconds": round(time.monotonic() - start, 1),
+        "processor seconds": round(time.process_time() - used, 1),
         "shapes": [list(layer.small_shape or ()) for layer in result.summary().layers],
+    }  # fmt: skip
+
+
+def measured_times(model: nn.Module, result: ShrinkResult) -> float:
+    """How many times faster the small model is in ONNX Runtime, for one example, as `vbdrop.measure` says."""
+    with tempfile.TemporaryDirectory() as folder:
+        exported = result.export(Path(folder) / "small.onnx")
+        found = vbdrop.measure(model, result.small, [exported], batches=(1,))
+    return found.faster("small, ONNX Runtime", 1, than="original, ONNX Runtime")
+
+
+def run_within(data: Images, name: str, target: Target, epochs: int, seed: int) -> dict[str, Any]:
+    """A trained network that becomes as small as a tolerance on held-out images allows: its errors on test data."""
+    torch.manual_seed(seed)
+    model = ResNet() if name == "resnet" else build(name)
+    train, valid = ([part[rows] for part in data.train] for rows in (slice(HELD_OUT, None), slice(HELD_OUT)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(train[1])).split(100):
+            optimizer.zero_grad()
+            F.cross_entropy(model(train[0][rows]), train[1][rows]).backward()
+            optimizer.step()
+    result = vbdrop.shrink(
+        model, tuple(train), valid=tuple(valid), target=replace(target, train=0.0), epochs=epochs, lr=LR, seed=seed
+    )
+    errors = [
+        float((one.eval()(data.test[0]).argmax(1) != data.test[1]).float().mean()) for one in (model, result.model)
+    ]
+    return {
+        "unit": result.unit, "size": result.size, "limit": result.size, "of limit": 1.0, "times": result.times,
+        "valid_before": result.error_before, "valid": result.error,
+        "error_before": 100 * errors[0], "error": 100 * errors[1],
     }  # fmt: skip
 
 
@@ -110,37 +176,55 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Make the runs, print them, and return them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="digits")
-    parser.add_argument("--images", type=int, help="so many training images; else all")
+    parser.add_argument("--validation", type=int, default=0, help="hold out so many training images for the errors")
+    parser.add_argument("--records", type=Path, help="a file of runs, one per line; those in it are not made again")
     parser.add_argument("--network", nargs="+", default=["lenet-300-100"], help="a network of vbdrop, or resnet")
     parser.add_argument("--target", nargs="+", default=["weights=10", "weights=30", "weights=100", "macs=3", "macs=10"])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--compare", nargs="*", type=float, default=[], help="KL weights to hold, for comparison")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    found = load(args.data)
-    train = _scaled(found.train_images)[: args.images], found.train_labels.long()[: args.images]
-    data = train, (_scaled(found.test_images), found.test_labels.long())
+    data = images_of(args.data, args.validation)
+    done = [] if args.records is None or not args.records.exists() else read(args.records)
     runs = []
-    for name in args.network:
-        for text in args.target:
-            target = Target.parse(text)
-            options = {field: getattr(target, field) for field in ("weights", "parameters", "macs", "max_bytes")}
-            targets = [target, *(HeldTarget(**options, held=held) for held in args.compare)]
-            for seed in range(args.seeds):
-                for each in targets:
-                    runs.append(run(data, name, each, args.epochs, seed))
-                    print(json.dumps(runs[-1]), flush=True)
+    for name, text, seed in itertools.product(
+        args.network, args.target, range(args.first_seed, args.first_seed + args.seeds)
+    ):
+        for held in (None, *args.compare):
+            key = {"data": data.name, "network": name, "asked": text, "seed": seed, "epochs": args.epochs, "held": held}
+            found = next((one for one in done if one.items() >= key.items()), None)
+            if found is None:
+                target = Target.parse(text) if held is None else held_target(text, held)
+                make = run if target.within is None else run_within
+                found = key | make(data, name, target, args.epochs, seed)
+                print(json.dumps(found), flush=True)
+                if args.records is not None:
+                    with args.records.open("a") as file:
+                        file.write(json.dumps(found) + "\n")
+            runs.append(found)
     print(table(runs))
     return runs
+
+
+def read(records: Path) -> list[dict[str, Any]]:
+    """The runs in a file."""
+    return [json.loads(line) for line in records.read_text().splitlines()]
+
+
+def held_target(text: str, held: float) -> HeldTarget:
+    """A target of the command line that is pursued with one KL weight."""
+    target = Target.parse(text)
+    return HeldTarget(held=held, **{name: getattr(target, name) for name in (*TIMES, *LIMITS)})
 
 
 def table(runs: list[dict[str, Any]]) -> str:
     """One line per network and target: the errors of the target and of the best KL weight, over seeds."""
     titles = ("network", "target", "n", "size / limit", "error before", "error", "best held KL weight", "its error")
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
-    for key in dict.fromkeys((one["network"], one["target"]) for one in runs):
-        chosen = [one for one in runs if (one["network"], one["target"]) == key]
+    for key in dict.fromkeys((one["network"], one["asked"]) for one in runs):
+        chosen = [one for one in runs if (one["network"], one["asked"]) == key]
         own = [one for one in chosen if one["held"] is None]
         held: dict[float, list[float]] = {}
         for one in chosen:

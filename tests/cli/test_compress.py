@@ -98,3 +98,22 @@ def test_nothing_is_saved_of_a_network_that_cannot_be_exported(vbdrop, trained, 
     result = vbdrop("compress", folder, "--save", tmp_path / "a", "--export", tmp_path / "b.c")
     assert (result.code, "no such operation" in result.err) == (1, True)
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+
+
+def test_a_target_trains_the_network_of_a_run_until_it_is_that_small(vbdrop, trained, tmp_path):
+    folder = trained("plain")
+    page = tmp_path / "walk.html"
+    result = vbdrop("compress", folder, "--target", "macs=4", "--epochs", "2", "--page", page, "--json")
+    assert result.code == 0, result.err
+    found = result.json
+    assert 0.9 * found["before"]["macs"] / 4 <= found["after"]["macs"] <= found["before"]["macs"] / 4
+    assert "Target(macs=4" in page.read_text()
+    for arguments, said in (
+        (("--target", "macs=4"), "--target and --epochs belong together"),
+        (("--target", "macs=4", "--epochs", "2", "--threshold", "1"), "not both"),
+        (("--page", page), "--page is for --target"),
+        (("--target", "macs=x", "--epochs", "2"), "must be a number"),
+        (("--target", "max_macs=1", "--epochs", "2"), "cannot be reached"),
+    ):
+        wrong = vbdrop("compress", folder, *arguments)
+        assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err

@@ -20,8 +20,8 @@ def results(tmp_path):
 
 
 def rows(out):
-    """The rows of the last table by their names: what was before and after."""
-    table = out[out.index("The plain network") :]
+    """The rows of the second table by their names: what was before and after."""
+    table = out[out.index("The plain network") : out.index("asked for Target")]
     return {line[:24].strip(): line[24:] for line in table.splitlines() if line.strip()}
 
 
@@ -48,6 +48,10 @@ def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path
         assert (tmp_path / f"lenet-300-100.{ending}").stat().st_size > 500
     assert (tmp_path / "lenet-300-100.safetensors").stat().st_size == sizes[1]
     assert load(tmp_path / "lenet-300-100.safetensors")
+    targets = result.out[result.out.index("asked for Target(weights=50") :]
+    assert "times fewer" in targets
+    assert re.search(r"one digit, ONNX Runtime +[\d.]+ µs +[\d.]+ µs", targets[targets.index("Target(macs=5)") :])
+    assert "Which layers paid" in (tmp_path / "lenet-5-target.html").read_text()
     assert "2 runs: vbd-weights, plain" in (tmp_path / "lenet-300-100.html").read_text()
 
     monkeypatch.setattr("vbdrop.exporting.c.find_compiler", lambda: None)

@@ -57,7 +57,7 @@ def test_a_model_of_ones_own_becomes_small_files(vbdrop, own):
     result = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:loaders", "--loss", "own_module:loss")
     assert result.code == 0, result.err
     assert "macs before" in result.out
-    assert {"small.safetensors", "small.onnx", "small.c", "small.h", "result.json"} <= {
+    assert {"small.safetensors", "small.onnx", "small.c", "small.h", "result.json", "report.html"} <= {
         path.name for path in (own / "small").iterdir()
     }
     figures = json.loads((own / "small/result.json").read_text())
@@ -70,7 +70,7 @@ def test_data_without_validation_and_json(vbdrop, own):
     found = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:data", "--json").json
     assert found["error"] is None
     assert len(found["curve"]) == 4
-    assert len(found["files"]) == 4
+    assert len(found["files"]) == 5
 
 
 @pytest.mark.parametrize(

@@ -28,16 +28,17 @@ class RandomNet(nn.Module):
     The steps are drawn at construction; the forward only follows them.
     """
 
-    def __init__(self, seed: int, steps: int = 10, hard: float = 0.0) -> None:
+    def __init__(self, seed: int, steps: int = 10, hard: float = 0.0, streams: bool = False) -> None:
         super().__init__()
         self.random = random.Random(seed)
+        parts = STREAM_PARTS if streams else PARTS
         self.reads_twice: set[int] = set()
         self.layers = nn.ModuleDict()
         self.widths = [3]
         self.steps: list[Step] = []
         for _ in range(steps):
             is_hard = hard > 0 and self.random.random() < hard
-            self.steps.append(self.random.choice(HARD_PARTS if is_hard else PARTS)(self))
+            self.steps.append(self.random.choice(HARD_PARTS if is_hard else parts)(self))
             self.widths.append(self.steps[-1].width)
         self.head = nn.Linear(self.widths[-1] * 16, 4)
         self.second_source = self.source()
@@ -284,6 +285,36 @@ def heads(net: RandomNet) -> Step:
     return Step(call, [net.add(Heads(width, draw.randint(1, 4), draw.random() < 0.5))], [source], width)
 
 
+class Block(nn.Module):
+    """A residual block of a transformer over the pixels, with its norm before or behind."""
+
+    def __init__(self, width: int, draw: random.Random) -> None:
+        super().__init__()
+        kinds = [nn.LayerNorm(width), nn.RMSNorm(width), nn.LayerNorm(width, elementwise_affine=False)]
+        self.norm, self.before = draw.choice(kinds), draw.random() < 0.7
+        self.num_heads, self.head = draw.randint(1, 3), 2
+        self.first = nn.Linear(width, 6 * self.num_heads)
+        self.second = nn.Linear(2 * self.num_heads, width)
+        self.attends = draw.random() < 0.5
+
+    def inner(self, x: Tensor) -> Tensor:
+        q, k, v = self.first(x).chunk(3, -1)
+        if not self.attends:
+            return self.second(F.gelu(q * k + v))
+        q, k, v = (part.unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (q, k, v))
+        return self.second(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).mT
+        tokens = tokens + self.inner(self.norm(tokens)) if self.before else self.norm(tokens + self.inner(tokens))
+        return tokens.mT.unflatten(2, x.shape[2:])
+
+
+def block(net: RandomNet) -> Step:
+    source = net.source()
+    return Step(call, [net.add(Block(net.widths[source], net.random))], [source], net.widths[source])
+
+
 class OverPixels(nn.Module):
     """A recurrent layer over the pixels, and what is read of it: its outputs, with or without its last states."""
 
@@ -382,12 +413,46 @@ def size_branch(net: RandomNet) -> Step:
     return Step(branch, [], [source], net.widths[source])
 
 
+def mixed_positions(net: RandomNet) -> Step:
+    """Layers over the columns of an image, which leave the channels what they are."""
+    source, draw = net.source(), net.random
+    layers = [net.add(nn.Linear(6, 4, bias=draw.random() < 0.5)), net.add(nn.Linear(4, 6, bias=draw.random() < 0.5))]
+    added = draw.random() < 0.5
+
+    def mix(wide, narrow, x):
+        mixed = narrow(torch.relu(wide(x)))
+        return x + mixed if added else mixed
+
+    return Step(mix, layers, [source], net.widths[source])
+
+
+def over_positions(net: RandomNet) -> Step:
+    """Divided by norms over positions, or arithmetic on three tensors."""
+    source = net.source()
+    width = net.widths[source]
+    others = [i for i, other in enumerate(net.widths) if other == width]
+    kinds = [
+        lambda x, _: x / x.norm(dim=(2, 3), keepdim=True).clamp_min(0.5),
+        lambda x, y: torch.addcmul(x, y, x, value=0.5),
+        lambda x, y: torch.lerp(x, y, 0.3),
+        lambda x, y: torch.addcdiv(x, y, x.abs() + 1),
+    ]
+    return Step(net.random.choice(kinds), [], [source, net.random.choice(others)], width)
+
+
 HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_directly, size_branch]
 """Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
+    *(mixed_positions, over_positions),
     *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),
 ]
+
+STREAM_PARTS = [
+    *(block, block, block, block, other_norm, norm, activation),
+    *(convolution, join, join, concatenation, pixelwise_linear, tail),
+]
+"""Residual streams with norms, attention and feed-forward blocks, and what they meet."""

@@ -274,7 +274,7 @@ def test_a_weight_that_is_used_in_two_ways_stays_whole(kind, inputs):
     assert any("is also used in another way" in reason for reason in left.values())
 
 
-BLOCKS, PER_BLOCK = cases(2, 50), cases(8, 40)
+BLOCKS, PER_BLOCK = cases(2, 125), cases(8, 40)
 
 
 @torch.no_grad()
@@ -350,3 +350,20 @@ def test_random_graphs_give_the_outputs_of_the_model_that_was_given_or_are_refus
         for name, constant in constant_units(small.model).items():
             carriers = 1 if name not in ("head", "second") else len(constant)  # outputs of the model stay
             assert len(constant) <= carriers or names(small.left, name), (seed, name, constant, small.left)
+
+
+@pytest.mark.filterwarnings("ignore:.*(outputs do not depend|may ruin):UserWarning")
+@pytest.mark.stress
+@pytest.mark.parametrize("seed", range(cases(3, 300)))
+@torch.no_grad()
+def test_random_streams_behind_norms_give_the_outputs_of_the_model_that_was_given(seed):
+    torch.manual_seed(seed)
+    model, x = randomise_(RandomNet(seed, 6, streams=True)).double().eval(), torch.randn(2, 3, 6, 6).double()
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    for gate in model.modules():
+        if isinstance(gate, Gate):
+            gate.weight.uniform_(0.5, 1.5)
+            gate.log_sigma2[torch.rand(len(gate.weight)) < 0.4] = 20
+    small = compress(model, x, rewrite=seed % 3 > 0)
+    for other in (x, torch.randn(5, 3, 6, 6).double()):
+        assert difference(model, small.model, other) < 1e-9

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from tests.compression.streams import Stream, tokens
 from torch import nn
 
 import vbdrop
@@ -72,6 +73,19 @@ def test_a_prior_of_ones_own_cannot_be_written_down():
     vbdrop.convert_(model, vbdrop.Weights(prior=Own()))
     with pytest.raises(TypeError, match="must be one of hierarchical"):
         describe_conversion(model)
+
+
+def test_shared_gates_are_found_again_with_example_inputs_and_never_lost():
+    model, x = Stream().eval(), tokens(2, 7)
+    vbdrop.convert_(model, vbdrop.Units(threshold=1.0), example_inputs=x)
+    described = json.loads(json.dumps(describe_conversion(model)))
+    with pytest.raises(ValueError, match="`example_inputs` must be inputs that the model accepts"):
+        convert_as_described_(Stream(), described)
+    twin = convert_as_described_(Stream(), described, x)
+    assert list(twin.state_dict()) == list(model.state_dict())
+    twin.load_state_dict(model.state_dict())
+    assert torch.equal(twin.eval()(x), model(x))
+    assert describe_conversion(twin) == described
 
 
 def test_recurrent_layers_are_described():

@@ -1,7 +1,9 @@
 import copy
 
+import pytest
 import torch
 from tests.compression.nets import NETS, difference, randomise_
+from tests.compression.streams import Stream, tokens
 from torch import nn
 
 import vbdrop
@@ -113,3 +115,136 @@ def test_the_graph_is_that_of_the_plain_model():
         "linear_1",
     ]
     assert "log_sigma2" in model[0]._parameters
+
+
+def test_the_kl_can_count_by_multiply_adds():
+    factors = {}
+    for cost in ("weights", "macs"):
+        model, _, report = converted(cost=cost)
+        gates = [module for module in model.modules() if isinstance(module, Gate)]
+        units = sum(len(gate.weight) for gate in gates)
+        assert abs(sum(len(gate.weight) * gate.kl_factor for gate in gates) / units - 1) < 1e-9
+        costs = {group.name: getattr(group, cost) for group in report.groups[0].groups}
+        ratio = {gate.kl_factor / costs[group.name] for gate, group in zip(gates, report.groups[0].groups, strict=True)}
+        assert max(ratio) - min(ratio) < 1e-12
+        factors[cost] = [gate.kl_factor for gate in gates]
+    assert factors["weights"] != factors["macs"]
+    with pytest.raises(ValueError, match="`cost` of Units must be 'weights' or 'macs'; got 'time'"):
+        Units(cost="time")
+
+
+STREAMS = [
+    *({"norm": norm} for norm in ("layer", "rms", "unscaled")),
+    *({"behind": True}, {"tied": True}, {"behind": True, "norm": "rms"}),
+]
+
+
+def stream(**options):
+    """A transformer with a third of its channels, heads and neurons dead."""
+    torch.manual_seed(0)
+    model = randomise_(Stream(**options)).eval()
+    plain = copy.deepcopy(model)
+    report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
+    assert difference(plain, model, tokens(2, 7)) < 1e-6
+    with torch.no_grad():
+        for gate in model.modules():
+            if isinstance(gate, Gate):
+                gate.weight.uniform_(0.5, 1.5)
+                gate.log_sigma2[: len(gate.weight) // 3] = 9.0
+    return model, report
+
+
+@pytest.mark.parametrize("options", STREAMS, ids=str)
+def test_a_residual_stream_behind_norms_loses_its_channels_everywhere(options, tmp_path):
+    model, report = stream(**options)
+    assert (report.groups[0].weights, report.groups[0].macs) == (1.0, 1.0)
+    small = vbdrop.compress(model, tokens(2, 7))
+    assert type(small.model) is Stream
+    shapes = {name: tuple(tensor.shape) for name, tensor in small.model.state_dict().items()}
+    assert shapes["tokens.weight"] == (20, 8)
+    assert shapes["positions"] == (1, 16, 8)
+    assert shapes["head.weight"][1] == 8
+    for block in ("blocks.0", "blocks.1"):
+        wanted = {"qkv": (24, 8), "out": (8, 8), "up": (16, 8), "down": (8, 16)}
+        assert {name: shapes[f"{block}.{name}.weight"] for name in wanted} == wanted
+        assert shapes[f"{block}.norm1.scale"] == (8,)
+    for size in ((2, 7), (1, 3), (5, 16)):
+        assert difference(model, small.model, tokens(*size)) < 2e-5
+    small.save(tmp_path / "small.safetensors")
+    loaded = vbdrop.load(tmp_path / "small.safetensors", model=Stream(**options))
+    assert difference(small.model, loaded, tokens(3, 5)) == 0
+
+
+def test_a_stream_becomes_smaller_in_the_middle_of_training_twice():
+    model, _ = stream()
+    optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-3))
+    for width in (8, 6):
+        before = copy.deepcopy(model).eval()
+        plan = vbdrop.compress(model, tokens(2, 7), rewrite=False).plan
+        vbdrop.apply_plan_(plan, model, optimizer)
+        assert difference(before, model.eval(), tokens(3, 6)) < 2e-5
+        assert model.tokens.weight.shape == (20, width)
+        model.train()(tokens(2, 7)).square().sum().backward()
+        optimizer.step()
+        assert all(bool(p.isfinite().all()) for p in model.parameters())
+        with torch.no_grad():
+            model.blocks[0].norm1.gate.all_gates[0].log_sigma2[:2] = 9.0
+
+
+def test_a_stream_that_is_returned_keeps_its_channels_and_says_so():
+    model = Stream()
+    model.head = nn.Identity()
+    report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
+    assert "norm" not in report.groups[0].norms
+    assert "blocks.0.norm1" not in report.converted
+    assert report.left["blocks.0.qkv"].startswith("what enters it stays: the model returns it")
+
+
+def test_norms_are_gated_only_if_they_are_chosen():
+    model = Stream().eval()
+    report = vbdrop.convert_(model, Units(filter_fn=lambda m, _: type(m) is nn.Linear), example_inputs=tokens(2, 7))
+    assert report.groups[0].norms == {}
+    assert "aten.layer_norm.default reads every channel" in report.left["blocks.0.qkv"]
+
+
+class Adapted(nn.Module):
+    """A frozen layer and two thin ones that are trained, side by side."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down, self.up = nn.Linear(inputs, 2, bias=False), nn.Linear(2, outputs, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+class AdaptedLinear(nn.Linear):
+    """The same in one class of its own."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.down, self.up = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.down.T @ self.up.T
+
+
+def test_adapters_lose_the_channels_of_their_frozen_base():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Adapted(5, 9), nn.ReLU(), Adapted(9, 3)).eval(), torch.randn(4, 5)
+    report = vbdrop.convert_(model, Units(), example_inputs=x)
+    assert {"2.base", "2.down"} <= set(report.converted)
+    assert [group.readers for group in report.groups[0].groups if group.units == 9] == [["2.base", "2.down"]]
+    kill_(model)
+    small = vbdrop.compress(model, x, rewrite=False)
+    assert (small.model[0].base.out_features, small.model[0].up.out_features) == (7, 7)
+    assert not small.model[2].base.weight.requires_grad
+    assert difference(model, small.model, x) < 1e-6
+
+
+def test_an_adapter_in_a_class_of_its_own_is_left_with_the_reason():
+    model = nn.Sequential(AdaptedLinear(5, 9), nn.ReLU(), nn.Linear(9, 3))
+    report = vbdrop.convert_(model, Units(), example_inputs=torch.randn(4, 5))
+    assert "AdaptedLinear is a subclass that may compute something else" in report.left["0"]
+    assert "2" in report.converted

@@ -132,3 +132,36 @@ def test_it_is_saved_and_loaded_beside_its_config(compressed, tmp_path):
     with torch.no_grad():
         found, wanted = (net(input_ids=ids(2, 7)).logits for net in (loaded, small.model))
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama], ids=lambda make: make.__name__)
+def test_channels_of_the_residual_stream_go_from_every_layer(make, tmp_path):
+    model, report = converted(make, lambda _: 0.25)
+    assert report.groups[0].weights == 1.0
+    small = vbdrop.compress(model, {"input_ids": ids(2, 9)})
+    assert type(small.model) is type(model)
+    width = model.get_input_embeddings().weight.shape[1] * 3 // 4
+    assert small.model.get_input_embeddings().weight.shape[1] == width
+    options = {"max_new_tokens": 10, "do_sample": False, "attention_mask": torch.ones(2, 4, dtype=torch.long)}
+    assert torch.equal(small.model.generate(ids(2, 4), **options), model.generate(ids(2, 4), **options))
+    with torch.no_grad():
+        wanted, found = (net(input_ids=ids(3, 17), labels=ids(3, 17)) for net in (model, small.model))
+    torch.testing.assert_close(found.logits, wanted.logits, rtol=1e-4, atol=1e-5)
+    small.save(tmp_path / "small.safetensors")
+    loaded = vbdrop.load(tmp_path / "small.safetensors", model=type(model)(model.config))
+    with torch.no_grad():
+        assert torch.equal(loaded(input_ids=ids(3, 17)).logits, found.logits)
+
+
+def test_a_converted_model_is_saved_and_restored_with_its_shared_gates(tmp_path):
+    pytest.importorskip("accelerate")
+    from vbdrop.integrations.transformers import restore_, save_pretrained
+
+    model, _ = converted(gpt2, lambda _: 0.25)
+    save_pretrained(model, tmp_path)
+    plain = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="`example_inputs` must be inputs that the model accepts"):
+        restore_(plain, tmp_path)
+    twin = restore_(plain, tmp_path, {"input_ids": ids(2, 9)}).eval()
+    with torch.no_grad():
+        assert torch.equal(twin(input_ids=ids(2, 5)).logits, model(input_ids=ids(2, 5)).logits)

@@ -7,11 +7,13 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vbdrop.layers import LAYERS, Rates, Units, Variational, Weights
 
 INPUTS = {  # the shape of one example; a layer without an entry fails here, and gets one
     nn.Linear: (4,),
+    NonDynamicallyQuantizableLinear: (4,),
     nn.Conv1d: (4, 6),
     nn.Conv2d: (4, 5, 4),
     nn.Conv3d: (4, 4, 3, 3),
@@ -28,8 +30,8 @@ ONE_PRODUCT = [kind for kind in LAYERS if not issubclass(kind, nn.RNNBase)]
 @pytest.fixture(params=ONE_PRODUCT, ids=lambda kind: kind.__name__)
 def plain(request):
     """A plain layer of each kind: convolutions with groups, a stride and padding."""
-    if request.param is nn.Linear:
-        return nn.Linear(4, 6)
+    if issubclass(request.param, nn.Linear):
+        return request.param(4, 6)
     return request.param(4, 6, 2, stride=2, padding=1, groups=2)
 
 

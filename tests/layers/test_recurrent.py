@@ -272,6 +272,31 @@ def test_predict_draws_the_weights_anew_for_every_sample(noisy):
     assert ((found.std / spread) < 2).all()
 
 
+def test_an_attached_elbo_adds_the_kl_of_every_matrix(noisy):
+    x, layer = torch.randn(5, 2, 3), noisy(nn.GRU(3, 4), Weights(), Units()).train()
+    gradients = []
+    for attached in (True, False):
+        model = copy.deepcopy(layer)
+        optimizer = torch.optim.SGD(vbdrop.param_groups(model), lr=0.0)
+        elbo = vbdrop.ELBO(model, n_train=10)
+        if attached:
+            elbo.attach(optimizer)
+        torch.manual_seed(2)
+        nll = model(x)[0].square().mean()
+        (nll if attached else elbo(nll)).backward()
+        optimizer.step()
+        gradients.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+    rates = optimizer.param_groups[-1]["params"]
+    assert {id(rate) for rate in rates} >= {id(entry.rate) for entry in noisy_tensors(model)}
+
+
+def test_moments_have_no_rule_for_it(noisy):
+    model = nn.Sequential(noisy(nn.GRU(3, 4), Weights())).eval()
+    with pytest.raises(TypeError, match="no rule for the forward of GRU"):
+        vbdrop.predict(model, torch.randn(5, 2, 3), method="moments")
+
+
 def test_every_recurrent_layer_of_the_table_is_tested():
     kinds = {type(make()) for make in LAYERS_OF_ALL_KINDS.values()}
     assert kinds == {kind for kind in LAYERS if issubclass(kind, nn.RNNBase)}

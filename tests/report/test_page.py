@@ -100,7 +100,7 @@ def test_the_slider_moves_the_numbers_with_the_keyboard(browser, page, made):
         assert now["error"] == f"{point['error']:.2f} %"
         assert now["weights"] == f"{point['nonzero']:,}"
         said = browser.run("document.querySelector('input[type=range]').getAttribute('aria-valuetext')")
-        assert said == f"{now['threshold']}: error {now['error']}, {now['weights']} weights"
+        assert said == f"{now['threshold']}: {now['error']} error, {now['weights']} weights"
         seen.append(float(browser.run(place)))
     assert seen[2] < seen[1] <= seen[0] <= seen[3]
     label = browser.run("document.querySelector('input[type=range]').labels[0].textContent")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import vbdrop
-from vbdrop.targets.cost_model import CostModel
+from vbdrop.targets.cost_model import CostModel, press_by_cost_
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
 
@@ -94,3 +94,16 @@ def test_a_gate_that_several_layers_share_saves_what_all_of_them_would():
     assert costs.size([~mask for mask in gone]) == exact
     # the channel leaves and enters the body, so the two savings of its kernel overlap in one
     assert float(costs.savings(alive)[0][3]) == pytest.approx(counter.before.macs - exact, rel=0.1)
+
+
+def test_gates_are_pressed_by_what_they_cost_in_factors_with_mean_one():
+    model = nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 2))
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=torch.zeros(1, 4))
+    counter = SizeCounter(model, (torch.zeros(1, 4),))
+    press_by_cost_(model, CostModel(model, counter, "macs"))
+    found = prunables(model)
+    sizes = torch.tensor([one.entry.mean.numel() for one in found], dtype=torch.float64)
+    factors = torch.tensor([one.entry.kl_factor for one in found], dtype=torch.float64)
+    assert float((sizes * factors).sum() / sizes.sum()) == pytest.approx(1.0)
+    by_size = dict(zip(sizes.tolist(), factors.tolist(), strict=True))
+    assert by_size[4.0] / by_size[30.0] == pytest.approx(30 / (4 + 2))  # an input costs 30 products, a unit 4 + 2

@@ -21,7 +21,7 @@ def test_it_has_size_path_error_and_pressure():
     line(point(1), 2)
     line(point(2, None), 2)
     first, second = file.getvalue().splitlines()
-    assert "epoch 1/2  press   12,345 weights (path 12,000)  error 2.5  KL weight 0.25" in first
+    assert "epoch 1/2  press   12,345 weights (path 12,000 weights)  error 2.5  KL weight 0.25" in first
     assert "error" not in second
     assert second.endswith("0 s left")
 

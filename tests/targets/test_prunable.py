@@ -40,9 +40,17 @@ def test_the_order_is_strict_from_one_end_to_the_other():
 
 def test_what_saves_more_is_worth_less():
     found = prunables(make(vbdrop.Units()))[0]
-    values = worth(found, torch.tensor([1.0, 10.0, 1.0, 1.0]))
+    values = worth(found, torch.tensor([1.0, 10.0, 1.0, 1.0]), found.alive())
     assert float(values[0] - values[1]) == pytest.approx(math.log(10.0))
     assert values.argmin() == 1
+
+
+def test_evidence_counts_as_often_as_the_kl():
+    found = prunables(make(vbdrop.Units()))[0]
+    before = worth(found, torch.ones(4), found.alive())
+    found.module.kl_factor = 3.0
+    (again, *_) = prunables(found.module)
+    assert torch.allclose(worth(again, torch.ones(4), again.alive()) - before, torch.tensor(math.log(3.0)).double())
 
 
 def test_the_plain_model_has_all_that_was_not_removed():

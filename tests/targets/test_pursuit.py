@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(stop):
         (Target(weights=2, steps=5), "must have `example_inputs`"),
         (target(max_weights=5000), "not below the size of the model, 1,000 weights"),
         (target(within=0.3), "vbdrop.shrink"),
-        (target(max_latency="1 ms"), "cannot be pursued yet"),
+        (target(max_latency="1 s", runtime="torch"), "is not below the size of the model"),
     ],
 )
 def test_what_cannot_start_says_why(goal, message):
@@ -153,7 +153,7 @@ def test_what_cannot_start_says_why(goal, message):
 
 
 def test_what_the_removable_share_cannot_reach_is_refused():
-    with pytest.raises(ValueError, match=r"cannot be reached: it asks for 7 of .* can be removed is 99\.\d% of them"):
+    with pytest.raises(ValueError, match=r"it asks for 7 bytes of .* can be removed is 99\.\d% of that, which leaves"):
         started(target(max_bytes=7))  # the biases of the output alone are more
 
 
@@ -180,3 +180,15 @@ def test_a_target_leaves_no_room_for_another_weight():
         vbdrop.ELBO(model, n_train=10, target=goal, kl_weight=1.0)
     with pytest.raises(TypeError, match=r"must be a vbdrop\.Target"):
         vbdrop.ELBO(model, n_train=10, target=5)
+
+
+def test_what_the_cut_cost_is_noted():
+    model, elbo, pursuit, optimizer = started(target(weights=5, refine=0.5))
+    pursuit.judge = pursuit.exact_size
+    steps(model, elbo, pursuit, optimizer, STEPS)
+    cost = pursuit.cut_cost
+    assert cost.size_before == cost.error_before  # that judge counts, too
+    assert cost.size == cost.error <= 200
+    assert cost.elements > 0
+    assert cost.nats >= 0
+    assert cost.nats_per_example == pytest.approx(cost.nats * pursuit.controller.weight / 256)

@@ -9,6 +9,8 @@ from torch import Tensor, fx, nn
 from vbdrop.analysis.channels import Channels, Grid, Stack, UnitSets
 from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.layer_shapes import owner, shape_of
+from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
+from vbdrop.layers import OpenAttention
 from vbdrop.layers.companions import companion
 
 Facts = Channels | Grid | Stack | list[Channels | Grid | Stack | None] | None
@@ -163,6 +165,7 @@ class ChannelFacts:
         for name, tensor in self._tensors.items():
             self._aliases.setdefault(id(tensor), []).append(name)
         self._ties: dict[tuple[str, int | str], Tensor] = {}
+        self._norm_sites: dict[str, NormSite | None] = {}
 
     # what a rule asks
 
@@ -229,7 +232,8 @@ class ChannelFacts:
             return None
         aliases = [alias for name in names if name is not None for alias in self.aliases(name)]
         for module in [self.model.get_submodule(owner(alias)) for alias in aliases]:
-            if shape_of(module) is None and (self.frozen_shapes or isinstance(module, SPELLS_OUT)):
+            spells_out = isinstance(module, SPELLS_OUT) and not isinstance(module, OpenAttention)
+            if shape_of(module) is None and (self.frozen_shapes or spells_out):
                 return f"{type(module).__name__} uses its weights itself"
         return None
 
@@ -284,13 +288,32 @@ class ChannelFacts:
                 self.left.setdefault(self.place(node), reason)
 
     def counts(self, node: fx.Node) -> bool:
-        """Whether a norm or mean can take fewer channels and still count all of them."""
-        return self.rewrite
+        """Whether a norm or mean can take fewer channels and still count all of them.
+
+        A new forward writes the count into its operations; in the class's own, the module has to do it.
+        """
+        return self.rewrite or (self.keeps_modules and self.norm_site(node) is not None)
+
+    @property
+    def keeps_modules(self) -> bool:
+        """Whether modules are called as they are, and none is written as operations."""
+        return not self.rewrite and not self.frozen_shapes
+
+    def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:
+        """Keep the units that a norm or mean over channels reads."""
+        self.pinned.append(units)
+        self.kept_for.append((units, reason))
+
+    def norm_site(self, node: fx.Node) -> NormSite | None:
+        """The normalisation that an operation is a part of, if it is a module of its own."""
+        path = self.module_path(node)
+        if path not in self._norm_sites:
+            self._norm_sites[path] = norm_site(self.traced, self.model, node)
+        return self._norm_sites[path]
 
     def module_path(self, node: fx.Node) -> str:
         """The dotted name of the innermost module that an operation comes from."""
-        stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-        return next((path for path in reversed(stack) if path and not path.startswith("_empty")), "")
+        return module_path(node)
 
     def place(self, node: fx.Node) -> str:
         """Where in the model a node comes from, for people."""

@@ -1,23 +1,50 @@
 """Which channels of a model live or die together, and which layers read them: where one shared gate belongs."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from vbdrop.analysis.channel_facts import ChannelFacts, ProductSite
-from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.constant_channels import fill
 from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.layer_shapes import owner
+from vbdrop.analysis.norm_sites import NormSite, module_path
+from vbdrop.analysis.rules.movement import MOVEMENTS
+from vbdrop.analysis.rules.pointwise import IDENTITIES
 from vbdrop.analysis.weight_uses import positions
 
 UNGATED = -1
 """In the place of a gate's number: this input has none."""
 
 
+@dataclass
 class Structure(ChannelFacts):
-    """What could be removed from a model, whatever its weights are: none of them is zero, and nothing is constant."""
+    """What could be removed from a model, whatever its weights are: none of them is zero, and nothing is constant.
+
+    Attributes:
+        gated_norms: The modules that can have gates if they are normalisations over channels.
+        norms: Those of them that are, by name, with the units of the channels that enter.
+    """
+
+    gated_norms: Collection[str] = ()
+    norms: dict[str, tuple[NormSite, Tensor]] = field(default_factory=dict)
+
+    @property
+    def keeps_modules(self) -> bool:
+        """Gates belong to modules."""
+        return True
+
+    def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:
+        """A norm that can have gates needs nothing: what is dead is zero for it."""
+        site = self.norm_site(node) if self.module_path(node) in self.gated_norms else None
+        if site is None or site.count != len(units):
+            super().need_all(node, units, reason)
+        elif site.path not in self.norms:
+            self.norms[site.path] = site, units
+        else:
+            self.units.tie(self.norms[site.path][1], units)
 
     def named(self, name: str) -> Tensor:
         """Some numbers in the shape of the parameter or buffer of this name."""
@@ -53,6 +80,9 @@ class ChannelGroups:
     Attributes:
         groups: The groups, in the order of the graph.
         readers: Layer -> for each of its inputs the group and the number in it, [inputs, 2], or `UNGATED` twice.
+        norms: The same for normalisations over channels, with what is known of each.
+        inputs: Weight -> the same for all that it reads, gated there or elsewhere; not for a depthwise convolution.
+        outputs: Weight -> the same for all that it writes.
         left: Layer -> why what enters it stays.
         weights: The share of the weights of linear layers and convolutions that belong to a group, on either side.
         macs: The same of the multiply-adds.
@@ -60,12 +90,15 @@ class ChannelGroups:
 
     groups: list[ChannelGroup]
     readers: dict[str, Tensor]
+    norms: dict[str, tuple[NormSite, Tensor]]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
     left: dict[str, str]
     weights: float
     macs: float
 
 
-def find_groups(traced: Traced, model: nn.Module, gated: Collection[str]) -> ChannelGroups:
+def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms: Collection[str] = ()) -> ChannelGroups:
     """Find the channels that can be removed from a model, whatever its weights are.
 
     Channels can go if every layer that reads them can have a gate, and nothing else needs them. The channels of a
@@ -75,6 +108,8 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str]) -> Cha
         traced: The model's graph.
         model: The plain model.
         gated: The modules that can have gates on what enters them.
+        norms: The same for normalisations over channels, which read a residual stream. What a layer behind such a norm
+            reads is zero where its gate is dead, so that the layer needs none.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -85,7 +120,7 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str]) -> Cha
         >>> found.weights
         1.0
     """
-    facts = propagate(traced, model, kind=Structure)
+    facts = fill(Structure(traced, model, gated_norms=frozenset(norms)))
     for product in facts.products:
         _tie_groups(facts, product)
     root = facts.units.roots()
@@ -93,12 +128,43 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str]) -> Cha
     for units in facts.pinned:
         fixed[root[units]] = True
     left = dict(facts.left)
+    behind = _behind_norms(facts)
     for product in facts.products:
-        if not is_depthwise(product) and owner(product.weight) not in gated:
+        path = owner(product.weight)
+        if not is_depthwise(product) and path not in gated and path not in behind:
             fixed[root[product.inputs.units]] = True
     members = _members(facts, root, fixed)
-    readers = _readers(facts, root, members, gated, left)
-    return _described(facts, root, members, readers, left)
+    readers = _readers(facts, root, members, {path for path in gated if path not in behind}, left)
+    gated_norms = {}
+    for path, (site, units) in facts.norms.items():
+        found = _gates(members, root[units].tolist())
+        if bool((found != UNGATED).any()):
+            gated_norms[path] = site, found
+    for path, norm in behind.items():
+        read = {unit for p in facts.products if owner(p.weight) == path for unit in root[p.inputs.units].tolist()}
+        if norm in gated_norms:
+            left[path] = f"what enters it has its gates in {norm}"
+        else:
+            left[path] = f"what enters it stays: {_reason(facts, root, list(read))}"
+    return _described(facts, root, members, readers, gated_norms, left)
+
+
+def _behind_norms(facts: Structure) -> dict[str, str]:
+    """The layers that read what leaves a norm with gates, and nothing else, with the name of the norm."""
+    found: dict[str, str | None] = {}
+    for product in facts.products:
+        source, path = product.source, owner(product.weight)
+        while module_path(source) not in facts.norms and _only_moves(source):
+            source = source.all_input_nodes[0]
+        norm = module_path(source) if module_path(source) in facts.norms else None
+        found[path] = norm if path not in found or found[path] == norm else None
+    return {path: norm for path, norm in found.items() if norm is not None}
+
+
+def _only_moves(node: fx.Node) -> bool:
+    """Whether an operation leaves the values of its first input as they are."""
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", None)
+    return bool(node.all_input_nodes) and (name in MOVEMENTS or name in IDENTITIES)
 
 
 def is_depthwise(product: ProductSite) -> bool:
@@ -189,12 +255,19 @@ def _readers(
         if owner(product.weight) not in gated:
             continue
         if any(unit in members for unit in units) and not is_depthwise(product):
-            found[path] = torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
+            found[path] = _gates(members, units)
         elif is_depthwise(product):
             left[path] = "its channels go with those that it writes"
+        elif (across := facts.channels(product.source)) is not None and across.axis != product.inputs.axis:
+            left[path] = "it mixes positions, and the channels go through it"
         elif any(unit in written for unit in units):
             left[path] = f"what enters it stays: {_reason(facts, root, units)}"
     return found
+
+
+def _gates(members: dict[int, tuple[int, int]], units: list[int]) -> Tensor:
+    """The group of each unit and its number in it, [units, 2]; `UNGATED` twice where it has none."""
+    return torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
 
 
 def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
@@ -210,6 +283,7 @@ def _described(
     root: Tensor,
     members: dict[int, tuple[int, int]],
     readers: dict[str, Tensor],
+    norms: dict[str, tuple[NormSite, Tensor]],
     left: dict[str, str],
 ) -> ChannelGroups:
     """The groups with their names and costs."""
@@ -251,4 +325,6 @@ def _described(
         for i in range(count)
     ]
     shares = (owned / total.clamp_min(1)).tolist()
-    return ChannelGroups(described, readers, left, *shares)
+    inputs = {p.weight: _gates(members, root[p.inputs.units].tolist()) for p in facts.products if not is_depthwise(p)}
+    outputs = {p.weight: _gates(members, root[p.outputs.units].tolist()) for p in facts.products}
+    return ChannelGroups(described, readers, norms, inputs, outputs, left, *shares)

@@ -2,7 +2,7 @@
 
 import operator
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import fx, nn
 
@@ -12,6 +12,8 @@ from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
 from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.rules import rule_of
+
+AnyFacts = TypeVar("AnyFacts", bound=ChannelFacts)
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
 """Operations that read no value of their input, only its batch size or nothing at all."""
@@ -47,7 +49,19 @@ def propagate(
         >>> facts.products[0].outputs.value
         tensor([0., 5., 0.], dtype=torch.float64)
     """
-    facts = kind(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes)
+    return fill(kind(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes))
+
+
+def fill(facts: AnyFacts) -> AnyFacts:
+    """Do the forward pass of `propagate` with facts that are still empty.
+
+    Args:
+        facts: What collects them.
+
+    Returns:
+        The same.
+    """
+    traced = facts.traced
     for node in traced.graph.nodes:
         if node.op == "call_function":
             found = _facts_of(facts, node)
@@ -89,7 +103,7 @@ def _keep_stacks(facts: ChannelFacts) -> None:
 
 
 def _set_aside(facts: ChannelFacts) -> None:
-    """Take out the products whose weights are used in two ways: an axis of theirs then runs over other units in each.
+    """Skip weights that are used in two layouts, where one axis indexes different units.
 
     A way is an orientation and a number of groups; that of the module that holds the weight counts, too.
     """

@@ -9,17 +9,21 @@ import typer
 from rich.text import Text
 
 from vbdrop.cli.console import grid, out, print_json, usage, verb
-from vbdrop.cli.options import AsJson, DataDir
-from vbdrop.cli.small_network import exported, measured, smaller
+from vbdrop.cli.options import TARGET_HELP, AsJson, DataDir
+from vbdrop.cli.report import write_page
+from vbdrop.cli.small_network import exported, measured, shrunk, smaller
 from vbdrop.compression import Compressed
 from vbdrop.experiments import Record
 from vbdrop.exporting.exporting import check_format, check_place
+from vbdrop.report import render_walk
+from vbdrop.targets import Target
 
 app = verb()
 
 EXAMPLES = """\b
 vbdrop train vbd-weights
 vbdrop compress runs/vbd-weights-lenet-300-100-digits-* --save small.safetensors --export small.onnx
+vbdrop compress runs/plain-lenet-300-100-digits-* --target macs=5 --epochs 10 --page walk.html
 """
 
 
@@ -35,6 +39,14 @@ def compress(
             help="Log alpha at or above which a weight is dead; by default as trained.",
             show_default=False,
         ),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help=TARGET_HELP, show_default=False)] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Epochs of further training, to reach --target.", show_default=False),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the walk to --target: .html.", show_default=False)
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the small network: .safetensors.", show_default=False)
@@ -53,12 +65,20 @@ def compress(
 ) -> None:
     """Remove what a trained network does not need.
 
-    The result is a plain torch network with the same outputs. The error is measured before and after.
+    The result is a plain torch network with the same outputs. The error is measured before and after. With --target,
+    the network is trained further until it is as small as that says.
     """
     check_files(save, export or [])
+    wanted = _wanted(target, epochs, threshold, page)
     record = Record(run)
     config = record.config
-    small = smaller(record, threshold, data_dir)
+    if wanted is None or epochs is None:
+        small = smaller(record, threshold, data_dir)
+    else:
+        with usage():
+            small, walked = shrunk(record, wanted, epochs, data_dir)
+        if page is not None:
+            write_page(render_walk(walked.figures()), page)
     errors = (record.result["error"], small.error)
     with usage():
         exports = exported(small, export or [])  # first, since a format may not support everything in the network
@@ -81,6 +101,20 @@ def compress(
     if found is not None:
         console.print(latencies(found))
         console.print(f"Kept with the run. To see it: vbdrop report {run}", style="dim", soft_wrap=True)
+
+
+def _wanted(target: str | None, epochs: int | None, threshold: float | None, page: Path | None) -> Target | None:
+    """The target, if there is one, after a check of what goes with it."""
+    if (target is None) != (epochs is None):
+        raise typer.BadParameter(
+            "--target and --epochs belong together: the network is trained until it is that small."
+        )
+    if target is None and page is not None:
+        raise typer.BadParameter("--page is for --target; for the run itself, use vbdrop report.")
+    if target is not None and threshold is not None:
+        raise typer.BadParameter("give --target or --threshold, not both.")
+    with usage():
+        return None if target is None else Target.parse(target)
 
 
 def check_files(save: Path | None, exports: Sequence[Path]) -> None:

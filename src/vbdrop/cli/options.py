@@ -67,3 +67,5 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+
+TARGET_HELP = "How small: macs=5, weights=20, max_bytes=50 kB, max_latency=2 ms."

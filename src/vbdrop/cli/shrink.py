@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from vbdrop.cli.console import out as console
 from vbdrop.cli.console import print_json, usage, verb
-from vbdrop.cli.options import AsJson
+from vbdrop.cli.options import TARGET_HELP, AsJson
+from vbdrop.cli.report import write_page
 from vbdrop.exporting import ExportError
 from vbdrop.files import write_atomically
+from vbdrop.report import render_walk
 from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.targets.losses import default_loss
 
@@ -45,7 +47,7 @@ def shrink_model(
     ],
     target: Annotated[
         str,
-        typer.Option(metavar="NAME=VALUE", help="How small: macs=5, weights=20, max_bytes=50 kB.", show_default=False),
+        typer.Option(metavar="NAME=VALUE", help=TARGET_HELP, show_default=False),
     ],
     epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of the whole run.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", show_default=False)],
@@ -64,8 +66,8 @@ def shrink_model(
 ) -> None:
     """Shrink your own model to a target size.
 
-    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, and result.json. If the
-    run is killed, the same command resumes it.
+    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, result.json, and a page
+    with the walk to that size. If the run is killed, the same command resumes it.
     """
     with usage():
         wanted = Target.parse(target)
@@ -102,6 +104,7 @@ def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str
             missing[name] = str(error).splitlines()[0]
     write_atomically(folder / "result.json", result.to_json().encode())
     files.append(str(folder / "result.json"))
+    files.append(f"{write_page(render_walk(result.figures()), folder / 'report.html')}, the walk: open it in a browser")
     return files, missing
 
 

@@ -1,9 +1,11 @@
 """The small network of a run, for the verbs that make, write and measure it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 import typer
 
 from vbdrop.compression import Compressed, compress
@@ -16,8 +18,12 @@ from vbdrop.exporting import export, measure
 from vbdrop.exporting.exporting import Exported
 from vbdrop.exporting.runtimes import RUNTIMES
 from vbdrop.objective import noisy_tensors
+from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.train import evaluate
 from vbdrop.train.files import write_json
+
+HELD_OUT = 10
+"""One in so many training examples is held out while a network is made smaller."""
 
 SAMPLES = 64
 """How many real inputs latency is measured on."""
@@ -50,6 +56,27 @@ def smaller(record: Record, threshold: float | None = None, data_dir: Path | Non
     # keep the BatchNorm statistics with which the run was evaluated
     network = compress(model, test.inputs[:SAMPLES], threshold, recalibrate=False)
     return Small(network, evaluate(network.model, test).error)
+
+
+def shrunk(record: Record, target: Target, epochs: int, data_dir: Path | None = None) -> tuple[Small, ShrinkResult]:
+    """Make the network of a run as small as a target says, by further training.
+
+    Every tenth training example is held out for the errors on the way, and for ``within``; the error of the result is
+    that on the run's own test data.
+
+    Args:
+        record: A run with its weights.
+        target: How small.
+        epochs: The epochs of the further training.
+        data_dir: The folder of the data.
+    """
+    config = record.config
+    data = examples(config, data_dir)
+    held_out = torch.arange(len(data.train.targets)) % HELD_OUT == 0
+    train, valid = ((data.train.inputs[rows], data.train.targets[rows]) for rows in (~held_out, held_out))
+    network = config.build_method().finish(trained_model(record))
+    result = shrink(network, train, valid=valid, target=replace(target, train=0.0), epochs=epochs)
+    return Small(result.small, evaluate(result.model, data.test).error), result
 
 
 class Exports(NamedTuple):

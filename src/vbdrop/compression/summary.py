@@ -1,4 +1,4 @@
-"""Counts before and after: shapes, weights, non-zeros, bytes and multiply-adds, a layer a row."""
+"""Counts before and after: shapes, weights, non-zeros, bytes and multiply-adds, one row per layer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -8,13 +8,14 @@ from torch import nn
 
 from vbdrop._torch_compat import ConvNd
 from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
+from vbdrop.convert.attentions import close_attentions_, open_attentions_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
+from vbdrop.layers import LAYERS, GatedNorm, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.unequal_recurrent import refit_
 
@@ -30,8 +31,8 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     alone and reported. If anything fails, the model is as it was before.
 
     Args:
-        model: Any `torch.nn.Module`, trained or not. Of a transformer, give at least a whole encoder layer: torch
-            bypasses its ``linear1`` in eval mode, unless the layer is told.
+        model: Any `torch.nn.Module`, trained or not. Of a transformer, pass at least a whole encoder layer, so that its
+            fast path can be disabled: it bypasses ``linear1`` in eval mode.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
         example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
             them the model is run once, on a copy, and a layer is left alone if the model does not call it or reads its
@@ -60,10 +61,12 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
         raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
     add_imported_layers_()
-    unused = {} if example_inputs is None else why_unused(model, example_inputs)
     report = Conversion()
     before = Snapshot(model)
     try:
+        if example_inputs is not None and any(isinstance(mode, Units) for mode in modes):
+            open_attentions_(model)
+        unused = {} if example_inputs is None else why_unused(model, example_inputs)
         survey = Survey(model)
         plain = None
         if example_inputs is not None and any(isinstance(mode, Units) for mode in modes):
@@ -73,6 +76,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     except BaseException:
         before.restore_()
         raise
+    close_attentions_(model)
     sync_fast_paths_(model)
     return report
 
@@ -105,13 +109,15 @@ def _convert_one(
             left[name] = str(reason)
     groups = None
     if plain is not None and isinstance(mode, Units):
-        groups = find_groups(plain.traced, plain.model, {name for name, (_, inputs, _) in chosen.items() if inputs})
+        layers = {name for name, (_, inputs, _) in chosen.items() if inputs}
+        groups = find_groups(plain.traced, plain.model, layers, _norms(model, mode))
         inside = [name for name in chosen if not chosen[name][2]]
         reasons = {name: reason for name in inside if (reason := _why_ungated(groups, name, model))}
-        if len(reasons) < len(chosen):
+        if len(reasons) < len(chosen) or groups.norms:
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
         else:  # nothing could be removed: then only what each layer reads is chosen
+            report.notes.append(f"no channel group was found ({_reasons(reasons)}); each layer has gates of its own")
             groups = None
     for module, *_ in chosen.values():
         _as_noisy_(module)
@@ -123,9 +129,19 @@ def _convert_one(
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
         own_inputs = own_inputs and not _sees_data(module, module is first)
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
-    if not chosen:
+    if not chosen and not (groups and groups.norms):
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
-    report.add(kind, list(chosen), left, groups)
+    report.add(kind, [*chosen, *(groups.norms if groups is not None else ())], left, groups)
+
+
+def _norms(model: nn.Module, mode: Units) -> set[str]:
+    """The modules that may be normalisations over channels, and have no gates yet; a trial shows which of them are."""
+    leaves = {name: module for name, module in model.named_modules() if not module._modules}
+    return {
+        name
+        for name, module in leaves.items()
+        if "Norm" in type(module).__name__ and _chosen(mode, "filter_fn", name, module)
+    }
 
 
 def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
@@ -192,7 +208,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         The same model.
 
     Raises:
-        TypeError: If ``model`` is no module, or ``threshold`` no number.
+        TypeError: If ``model`` is not a module, or ``threshold`` not a number.
         ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is as it was before.
 
     Example:
@@ -213,6 +229,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     for name, module in noisy_layers:
         if reason := survey.why_left(module):
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
+    for norm in [module for module in model.modules() if isinstance(module, GatedNorm)]:
+        norm.make_plain_(threshold)
     for _, module in noisy_layers:
         module.make_plain_(threshold)
         forget_noise_(module)

@@ -8,7 +8,7 @@ from torch import nn
 
 from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.conversion import convert_
-from vbdrop.layers import Gate, NoisyLayer, Rates, Units, Weights
+from vbdrop.layers import Gate, GatedNorm, NoisyLayer, Rates, SharedGate, Units, Weights
 from vbdrop.layers.modes import Mode
 from vbdrop.layers.recurrent import NoisyRecurrent
 from vbdrop.priors import Prior, as_prior
@@ -27,8 +27,8 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         model: A converted model.
 
     Returns:
-        For each mode with its settings: the layers that have it on what enters them, and those with gates on what
-        leaves them.
+        For each mode with its settings: the layers that have it on what enters them, those with gates on what leaves
+        them, and those (normalisations included) with gates that they share.
 
     Raises:
         TypeError: If a prior is not one of vbdrop's own.
@@ -40,36 +40,44 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         >>> [(entry["mode"], entry["layers"]) for entry in describe_conversion(model)]
         [('Rates', ['2'])]
     """
-    found: dict[Mode, tuple[list[str], list[str]]] = {}
+    found: dict[Mode, dict[str, list[str]]] = {}
     for name, module in unwrapped(model).named_modules():
-        if not isinstance(module, NoisyLayer):
+        if not isinstance(module, NoisyLayer | GatedNorm):
             continue
-        if module.noise is not None:
-            found.setdefault(module.noise, ([], []))[0].append(name)
+        if isinstance(module, NoisyLayer) and module.noise is not None:
+            found.setdefault(module.noise, _nothing())["layers"].append(name)
         if isinstance(module, NoisyRecurrent) and (gates := module.own_unit_gates()):
-            found.setdefault(gates[0].mode, ([], []))[0].append(name)
-        for index, gate in enumerate((module._modules.get("gate"), module._modules.get("output_gate"))):
+            found.setdefault(gates[0].mode, _nothing())["layers"].append(name)
+        for kind, gate in (("layers", module._modules.get("gate")), ("outputs", module._modules.get("output_gate"))):
             if isinstance(gate, Gate):
-                found.setdefault(gate.mode, ([], []))[index].append(name)
-    return [
-        {"mode": type(mode).__name__, "settings": _settings(mode), "layers": layers, "outputs": outputs}
-        for mode, (layers, outputs) in found.items()
-    ]
+                found.setdefault(gate.mode, _nothing())[kind].append(name)
+            elif isinstance(gate, SharedGate):
+                found.setdefault(gate.all_gates[0].mode, _nothing())["shared"].append(name)
+    return [{"mode": type(mode).__name__, "settings": _settings(mode), **names} for mode, names in found.items()]
 
 
-def convert_as_described_(model: nn.Module, description: Sequence[Mapping[str, Any]]) -> nn.Module:
+def _nothing() -> dict[str, list[str]]:
+    return {"layers": [], "outputs": [], "shared": []}
+
+
+def convert_as_described_(
+    model: nn.Module,
+    description: Sequence[Mapping[str, Any]],
+    example_inputs: Any = None,  # noqa: ANN401 -- in any form
+) -> nn.Module:
     """Convert a plain model as another one was converted, in place.
 
     Args:
         model: A plain model with the same modules.
         description: What `describe_conversion` said of the other one.
+        example_inputs: Inputs that the model accepts, if layers of the other one share gates: these are found anew.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the description is not one, or names a layer that the model does not have or that cannot be
-            converted; the model is as it was before.
+        ValueError: If the description is not one, names a layer that the model does not have or that cannot be
+            converted, or has shared gates and there are no example inputs; the model is as it was before.
 
     Example:
         >>> import vbdrop
@@ -81,13 +89,19 @@ def convert_as_described_(model: nn.Module, description: Sequence[Mapping[str, A
     modules = dict(model.named_modules())
     modes = []
     for entry in description:
-        if set(entry) != {"mode", "settings", "layers", "outputs"} or entry["mode"] not in MODES:
+        if set(entry) | {"shared"} != {"mode", "settings", *_nothing()} or entry["mode"] not in MODES:
             raise ValueError(f"`description` must be what describe_conversion gave; got the entry {entry!r}.")
-        for name in (*entry["layers"], *entry["outputs"]):
+        if entry.get("shared") and example_inputs is None:
+            raise ValueError(
+                "`example_inputs` must be inputs that the model accepts, since its layers share gates with others; "
+                "got None."
+            )
+        for name in (*entry["layers"], *entry["outputs"], *entry.get("shared", ())):
             if name not in modules:
                 raise ValueError(f"`model` must have the layers of the description; it has no {name!r}.")
         modes.append(_mode(entry))
-    convert_(model, *modes)
+    shares = any(entry.get("shared") for entry in description)
+    convert_(model, *modes, example_inputs=example_inputs if shares else None)
     return model
 
 
@@ -104,6 +118,6 @@ def _mode(entry: Mapping[str, Any]) -> Mode:
     settings = dict(entry["settings"])
     prior: Prior = PRIORS[settings["prior"]["name"]](**settings["prior"]["settings"])
     mode = MODES[entry["mode"]](**{**settings, "prior": prior})
-    layers, outputs = frozenset(entry["layers"]), frozenset(entry["outputs"])
+    layers, outputs = frozenset((*entry["layers"], *entry.get("shared", ()))), frozenset(entry["outputs"])
     chosen = replace(mode, filter_fn=lambda _, name: name in layers)
     return replace(chosen, outputs=lambda _, name: name in outputs) if isinstance(chosen, Units) else chosen

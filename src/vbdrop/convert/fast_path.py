@@ -2,13 +2,15 @@
 
 from torch import nn
 
-from vbdrop.layers import NoisyLayer
+from vbdrop.layers import CountedNorm, GatedNorm, NoisyLayer, OpenAttention
+
+_BYPASSED = (NoisyLayer, GatedNorm, CountedNorm, OpenAttention)
 
 _KEPT = "_vbdrop_kept_fast_path"
 
 
 def _is_noisy(module: nn.Module) -> bool:
-    return any(isinstance(child, NoisyLayer) for child in module.modules())
+    return any(isinstance(child, _BYPASSED) for child in module.modules())
 
 
 def _flag(module: nn.Module) -> str | None:
@@ -19,7 +21,10 @@ def _flag(module: nn.Module) -> str | None:
 
 
 def sync_fast_paths_(model: nn.Module) -> None:
-    """Close the fast path of every encoder that holds a noisy layer, and open again those that hold none any more."""
+    """Close the fast path of every encoder that holds a layer it would bypass, and open those that hold none any more.
+
+    Such a layer is a noisy one, a norm that scales or counts channels that are gone, or an attention in the open.
+    """
     for module in model.modules():
         flag = _flag(module)
         if flag is None:

@@ -1,4 +1,4 @@
-"""The learned dropout rates of a model, a layer a row."""
+"""The learned dropout rates of a model, one row per layer."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def rates(model: nn.Module) -> RateTable:
             have their own names.
 
     Returns:
-        A row a layer, and a row a gate (named ``layer.gate``): the mean rate p and the number of dead weights or units.
+        One row per layer and per gate (named ``layer.gate``): the mean rate p and the number of dead weights or units.
 
     Example:
         >>> import vbdrop

@@ -17,11 +17,13 @@ class Conversion:
         left: Module name -> why it was left as it is.
         groups: The channels that can go together, if `vbdrop.Units` was given example inputs: what shares each gate,
             and which share of the weights and multiply-adds belongs to any of them.
+        notes: What else is worth knowing, such as that no channel group was found.
     """
 
     converted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     groups: list[ChannelGroups] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, kind: str, converted: list[str], left: dict[str, str], groups: ChannelGroups | None = None) -> None:
         """Write down what one mode converted and left; what any mode has converted does not count as left.
@@ -47,8 +49,10 @@ class Conversion:
         for found in self.groups:
             shares = f"{100 * found.weights:.0f} % of the weights and {100 * found.macs:.0f} % of the multiply-adds"
             lines.append(f"{len(found.groups)} channel groups, with {shares} of linear layers and convolutions")
-            for group in found.groups:
-                lines.append(f"  {group.name}: {group.units} gates, read by {', '.join(group.readers)}")
+            for index, group in enumerate(found.groups):
+                norms = sum(index in members[:, 0].tolist() for _, members in found.norms.values())
+                gated = [f"{norms} norms"] * (norms > 0) + group.readers
+                lines.append(f"  {group.name}: {group.units} gates, read by {', '.join(gated)}")
             named = {place: reason for place, reason in found.left.items() if place not in self.left}
             lines += [f"  in the way: {place}: {reason}" for place, reason in named.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
-from vbdrop.layers import Gate, NoisyLayer, SharedGate, Units
+from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Units
 from vbdrop.layers.companions import weight_names
+from vbdrop.layers.gated_norm import gate_norm_
 
 
 class PlainGraph(NamedTuple):
@@ -32,7 +34,7 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
     """
     plain = copy.deepcopy(model)
     for module in plain.modules():
-        if isinstance(module, NoisyLayer):
+        if isinstance(module, NoisyLayer | GatedNorm):
             module.strip_()
     plain.eval()
     if isinstance(example_inputs, Mapping):
@@ -44,38 +46,65 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
 def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
     """Put the gates of all groups in place; each is part of the first layer that reads it.
 
-    The KL of a gate counts by what its channel costs: by the weights that go with it, as a share of their mean over all
-    gates, so that the factors have the mean 1.
+    The KL of a gate counts by what its channel costs: by the weights or multiply-adds that go with it, as a share of
+    their mean over all gates, so that the factors have the mean 1.
 
     Args:
         model: The model; the layers that read the groups are noisy layers already.
         mode: Prior, threshold and initial variance.
         found: The groups.
     """
-    units = sum(group.units for group in found.groups)
-    mean = sum(group.units * group.weights for group in found.groups) / max(units, 1)
-    gates: dict[int, Gate] = {}
+    gates = SharedGates(mode, found)
     for name, members in found.readers.items():
         path, matrix = _place(model, name)
         layer = model.get_submodule(path)
         if not isinstance(layer, NoisyLayer):
             raise TypeError(f"the layer {path!r} must be a noisy one; got {type(layer).__name__}.")
+        layer.share_gate_(gates.at(layer.unit_axis, members, layer.get_parameter(matrix)), matrix)
+    for path, (site, members) in found.norms.items():
+        norm = model.get_submodule(path)
+        like = next(norm.parameters(recurse=False), torch.empty(0))
+        gate_norm_(norm, site.kind, gates.at(-site.from_end, members, like))
+
+
+class SharedGates:
+    """The gates of all groups, each made where it is first used.
+
+    Args:
+        mode: Prior, threshold and initial variance.
+        found: The groups.
+    """
+
+    def __init__(self, mode: Units, found: ChannelGroups) -> None:
+        self.mode = replace(mode, filter_fn=None, outputs=None)
+        self.groups = found.groups
+        units = sum(group.units for group in found.groups)
+        self.costs = [group.macs if mode.cost == "macs" else group.weights for group in found.groups]
+        total = sum(group.units * cost for group, cost in zip(found.groups, self.costs, strict=True))
+        self.mean = total / max(units, 1)
+        self.gates: dict[int, Gate] = {}
+
+    def at(self, axis: int, members: Tensor, like: Tensor) -> SharedGate:
+        """The gates of one reader.
+
+        Args:
+            axis: The axis of its inputs, counted from the end.
+            members: For each input the group and the number in it.
+            like: A tensor whose device and dtype new gates take.
+        """
         own = {}
         numbers = [number for number in dict.fromkeys(members[:, 0].tolist()) if number >= 0]
         for number in numbers:
-            if number not in gates:
-                group = found.groups[number]
-                weight = layer.get_parameter(matrix)
-                gate = Gate(group.units, layer.unit_axis, replace(mode, filter_fn=None, outputs=None), weight)
-                gate.kl_factor = group.weights / mean
-                gates[number] = gate
+            if number not in self.gates:
+                group = self.groups[number]
+                gate = self.gates[number] = Gate(group.units, axis, self.mode, like)
+                gate.kl_factor = self.costs[number] / self.mean
                 own[f"{group.name.replace('.', '_')}_channels"] = gate
-        index = members[:, 1].clone()
-        start = 0
+        index, start = members[:, 1].clone(), 0
         for number in numbers:
             index[members[:, 0] == number] += start
-            start += found.groups[number].units
-        layer.share_gate_(SharedGate(layer.unit_axis, own, [gates[number] for number in numbers], index), matrix)
+            start += self.groups[number].units
+        return SharedGate(axis, own, [self.gates[number] for number in numbers], index)
 
 
 def _place(model: nn.Module, reader: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from torch import nn
 class Snapshot:
     """What the modules of a model are and hold, to take everything out again that came later.
 
-    It knows classes and names, and copies no tensor: it undoes additions, and not changes of what was there.
+    It records classes and names and copies no tensors, so it undoes additions, but not changes to what was there.
 
     Args:
         model: The model, before the change.

@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from vbdrop._torch_compat import LazyModuleMixin
-from vbdrop.layers import LAYERS, NoisyLayer, Rates, Units, Variational, Weights
+from vbdrop.layers import LAYERS, NoisyLayer, OpenAttention, Rates, Units, Variational, Weights
+from vbdrop.layers.attention import why_closed
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.modes import Mode
 
@@ -47,14 +48,17 @@ class Survey:
     def __init__(self, model: nn.Module) -> None:
         holders = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
         self._tied = {key for key, count in holders.items() if count > 1}
-        attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
-        self._in_attention = {id(part) for attention in attentions for part in attention.modules()}
+        found = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+        attentions = [module for module in found if type(module) is not OpenAttention]
+        self._closed = {id(part): why_closed(attention) for attention in attentions for part in attention.modules()}
 
     def why_left(self, module: nn.Module) -> str | None:
         """The reason for which a module cannot be converted in any mode (or back), or None if it can."""
         kind = type(module).__name__
-        if id(module) in self._in_attention:
-            return "MultiheadAttention uses its weights functionally"
+        if id(module) in self._closed:
+            return self._closed[id(module)] or "MultiheadAttention uses its weights functionally"
+        if isinstance(module, OpenAttention):
+            return "its heads have their gates in out_proj"
         if is_parametrized(module):
             return "its parameters are parametrized"
         if isinstance(module, LazyModuleMixin):

@@ -119,12 +119,12 @@ def measure(
                 title, load = RUNTIMES[exported.path.suffix]
                 runtimes[f"{which}, {title}"] = load(exported.path)
                 sizes[f"{which}, {title}"] = exported.bytes
-        seconds = {batch: _time(runtimes, inputs, batch, rounds) for batch in batches}
+        seconds = {batch: time_runtimes(runtimes, inputs, batch, rounds) for batch in batches}
     rows = {name: Measured(sizes[name], {batch: seconds[batch][name] for batch in batches}) for name in runtimes}
     return Measurement(rows)
 
 
-def _time(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, rounds: int) -> dict[str, list[float]]:
+def time_runtimes(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, rounds: int) -> dict[str, list[float]]:
     """Seconds per call; single samples are taken in turn, a larger batch is always the same."""
     samples = [resized(inputs, batch)]
     if batch == 1:

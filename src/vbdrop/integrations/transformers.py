@@ -190,12 +190,14 @@ def save_rates(model: nn.Module, folder: str | Path) -> None:
     (folder / CONVERSION_FILE).write_text(json.dumps(describe_conversion(model), indent=1) + "\n")
 
 
-def restore_(model: nn.Module, folder: str | Path) -> nn.Module:
+def restore_(model: nn.Module, folder: str | Path, example_inputs: Any = None) -> nn.Module:  # noqa: ANN401
     """Make the model that ``from_pretrained(folder)`` gave the converted model that was saved there, in place.
 
     Args:
         model: The plain model.
         folder: A folder written by `save_pretrained`, or a checkpoint of a trainer with a `VBDropCallback`.
+        example_inputs: Inputs that the model accepts, for a model whose layers share gates: one that was converted with
+            ``example_inputs``.
 
     Returns:
         The same model.
@@ -211,7 +213,7 @@ def restore_(model: nn.Module, folder: str | Path) -> nn.Module:
     tensors = load_file(folder / RATES_FILE)
     before = Snapshot(model)
     try:
-        convert_as_described_(model, json.loads((folder / CONVERSION_FILE).read_text()))
+        convert_as_described_(model, json.loads((folder / CONVERSION_FILE).read_text()), example_inputs)
         _check_fits(model, tensors)
     except BaseException:
         before.restore_()

@@ -57,7 +57,7 @@ def build(compiler: str, *extra: str) -> Path:
 
     Args:
         compiler: The path of the compiler.
-        extra: Flags for it, besides the usual ones.
+        extra: Additional flags.
 
     Raises:
         BuildError: It cannot be compiled.

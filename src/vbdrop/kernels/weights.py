@@ -69,7 +69,7 @@ class NoisyLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding` takes
-        """Sample the output; in the place of alpha there is its logarithm."""
+        """Sample the output; alpha is given as its logarithm."""
         x, theta, log_sigma2, log_alpha, bias, limit, noise = given
         alpha = None if log_alpha is None else log_alpha.exp()
         out, slope = binding.noisy_linear(x, theta, log_sigma2, alpha, bias, limit, noise)

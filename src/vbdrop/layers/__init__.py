@@ -1,7 +1,10 @@
 """Layers with noisy weights and gates, the modes in which they learn, and the table `LAYERS`."""
 
+from vbdrop.layers.attention import OpenAttention
 from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from vbdrop.layers.counted_norm import CountedNorm
 from vbdrop.layers.gate import Gate
+from vbdrop.layers.gated_norm import GatedNorm
 from vbdrop.layers.imported import add_imported_layers_
 from vbdrop.layers.inputs_first import InputsFirstLinear
 from vbdrop.layers.layer import NoisyLayer
@@ -24,13 +27,16 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "CountedNorm",
     "Filter",
     "Gate",
+    "GatedNorm",
     "InputsFirstLinear",
     "Linear",
     "Mode",
     "NoisyLayer",
     "NoisyTensor",
+    "OpenAttention",
     "Rates",
     "SharedGate",
     "Units",

@@ -149,7 +149,7 @@ class NoisyLayer(Variational):
 
     @torch.no_grad()
     def make_plain_(self, threshold: float | None = None) -> None:
-        """Fold masks and gates into ``weight`` and ``bias`` and take all that is variational out.
+        """Fold masks and gates into ``weight`` and ``bias`` and remove everything variational.
 
         Args:
             threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.

@@ -16,6 +16,10 @@ Per: TypeAlias = Literal["weight", "unit", "layer"]
 """What shares one learned rate: nothing, all weights of an input unit or channel, or all weights of a layer."""
 
 
+Cost: TypeAlias = Literal["weights", "macs"]
+"""What a channel costs: the weights, or the multiply-adds per example, that go with it."""
+
+
 def _check_filter(mode: str, name: str, value: object) -> None:
     if value is not None and not callable(value):
         raise TypeError(f"`{name}` of {mode} must be a function (module, fqn) -> bool, or None; got {value!r}.")
@@ -79,6 +83,8 @@ class Units:
         outputs: Chooses the layers that also get gates on their output channels, ``(module, fqn) -> bool``; None for
             none.
         filter_fn: Chooses the layers that get gates on what enters them, ``(module, fqn) -> bool``; None for all.
+        cost: What the KL of a shared gate counts by, if `vbdrop.convert_` gets example inputs: the ``"weights"`` that
+            go with its channel, or the ``"macs"``, as a share of their mean over all gates.
 
     Example:
         >>> Units(outputs=lambda module, name: name == "conv2").threshold
@@ -91,8 +97,11 @@ class Units:
     mask_in_training: bool = False
     outputs: Filter | None = None
     filter_fn: Filter | None = None
+    cost: Cost = "weights"
 
     def __post_init__(self) -> None:
+        if self.cost not in get_args(Cost):
+            raise ValueError(f"`cost` of Units must be 'weights' or 'macs'; got {self.cost!r}.")
         object.__setattr__(self, "prior", as_prior(self.prior))
         _check_prunes("Units", as_prior(self.prior))
         _check_number("Units", "threshold", self.threshold)

@@ -35,7 +35,7 @@ class SharedGate(nn.Module):
         self.axis = axis
         for name, gate in own.items():
             self.add_module(name, gate)
-        self.__dict__["gates"] = tuple(gates)  # a module in a tuple is no submodule: it belongs to another layer
+        self.__dict__["gates"] = tuple(gates)  # a tuple, so that it is not a submodule: it belongs to another layer
         self.register_buffer("index", index.to(gates[0].weight.device), persistent=False)
         self.set_index_(self.index)
 
@@ -81,18 +81,20 @@ class SharedGate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
-        if self._is_one_gate:
-            return self.all_gates[0].gated(x, self.axis)
+        return self.all_gates[0].gated(x, self.axis) if self._is_one_gate else x * self.factor(x)
+
+    def factor(self, x: Tensor) -> Tensor:
+        """What the features are multiplied by: drawn anew for each sample if noise is on."""
         parts = [gate.used(training=self.training) for gate in self.all_gates]
         means = torch.cat([mean for mean, _ in parts])
         trailing = [1] * (-self.axis - 1)
         deviations = [deviation for _, deviation in parts if deviation is not None]
         if not deviations:
-            return x * self._spread(means).view(-1, *trailing).to(x.dtype)
+            return self._spread(means).view(-1, *trailing).to(x.dtype)
         samples = x.shape[: x.dim() + self.axis]
         noise = torch.randn(*samples, len(means), dtype=means.dtype, device=means.device)
         drawn = means + torch.cat(deviations) * noise
-        return x * self._spread(drawn).reshape(*samples, -1, *trailing).to(x.dtype)
+        return self._spread(drawn).reshape(*samples, -1, *trailing).to(x.dtype)
 
     @property
     def _is_one_gate(self) -> bool:

@@ -1,7 +1,9 @@
 """The table of layers: which noisy layer a torch layer becomes."""
 
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from vbdrop.layers.attention import OutProjection
 from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.linear import Linear
@@ -9,6 +11,7 @@ from vbdrop.layers.recurrent import GRU, LSTM, RNN
 
 LAYERS: dict[type[nn.Module], type[NoisyLayer]] = {
     nn.Linear: Linear,
+    NonDynamicallyQuantizableLinear: OutProjection,
     nn.Conv1d: Conv1d,
     nn.Conv2d: Conv2d,
     nn.Conv3d: Conv3d,

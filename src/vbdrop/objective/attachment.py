@@ -32,7 +32,7 @@ def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
     """The optimizer itself, if the KL of the model can be added before its steps.
 
     Raises:
-        TypeError: If it is no optimizer, or one that evaluates the loss several times in a step.
+        TypeError: If it is not an optimizer, or one that evaluates the loss several times in a step.
         ValueError: If it trains no noisy tensor of the model.
     """
     if not isinstance(optimizer, Optimizer):

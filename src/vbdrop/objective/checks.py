@@ -1,6 +1,6 @@
 """What goes wrong in training without a word, and the words for it.
 
-Each is told once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
+Each is reported once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
 everything is dead, a warm-up that never ends, and ranks of a process group that draw the same noise.
 """
 
@@ -68,8 +68,8 @@ class RateWatch:
     def resting(self) -> list[str]:
         """The noisy tensors whose rates have not moved since the start, told once.
 
-        As long as no parameter has moved at all, there was no step, and nothing is told yet. Rates that were frozen on
-        purpose (``requires_grad=False``) do not count.
+        Until any parameter has moved there was no step, and nothing is reported. Rates that were frozen on purpose
+        (``requires_grad=False``) do not count.
         """
         start = self._start
         if start is None or (now := _fingerprints(self._model)) == start:

@@ -73,7 +73,7 @@ class ELBO:
         n_train: The number of training examples, over which the KL is spread.
         kl_weight: A factor on the KL: 1, the default, is the bound itself; more makes the model sparser.
         warmup: How the KL comes in; set `epoch` at the start of every epoch.
-        target: A `vbdrop.Target`, in the place of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
+        target: A `vbdrop.Target`, instead of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
             model ends at that size. In a loop of your own, call `step` before each step of the optimizer.
         check_every: Every so many calls, `check` for what goes wrong without a word; 0 for never.
 

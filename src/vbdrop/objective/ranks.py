@@ -47,7 +47,7 @@ class RankWatch:
     def twins(self) -> list[int]:
         """This rank and those with the same state, told once, by the first of them; else none.
 
-        Nothing is told as long as a rank has not given its state.
+        Nothing is reported until every rank has given its state.
         """
         if self._store is None:
             return []

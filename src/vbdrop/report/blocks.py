@@ -67,15 +67,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Slider:
-    """The curve of error against size, with a slider for the threshold.
+    """The curve of error against size, with a slider along it.
 
     Attributes:
         svg: The curve, with a marker.
         caption: What it shows.
         points: What the slider shows at each position, and where the marker goes.
-        start: The position of the threshold that the run was trained with.
+        start: The position at the start.
         heading: The run it belongs to.
         wide: Whether it needs the full width.
+        label: What the slider chooses; each point has its value under ``threshold``.
+        shown: What else is shown of each point: the key, and the word behind it. ``error`` and ``weights`` are also
+            said to a screen reader.
     """
 
     kind: ClassVar[str] = "slider"
@@ -85,6 +88,10 @@ class Slider:
     start: int
     heading: str = ""
     wide: bool = False
+    label: str = "Threshold on log alpha"
+    shown: tuple[tuple[str, str], ...] = (
+        ("error", "error"), ("weights", "weights"), ("fewer", "fewer"), ("bytes", "stored"),
+    )  # fmt: skip
 
 
 Block: TypeAlias = Figure | TableBlock | Note | Slider

@@ -1,8 +1,8 @@
 """Targets: how small a model has to become, and the way there."""
 
-from vbdrop.targets.pursuit import Pursuit, WalkPoint
+from vbdrop.targets.pursuit import CutCost, Pursuit, WalkPoint
 from vbdrop.targets.shrink import shrink
 from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
 from vbdrop.targets.target import Target
 
-__all__ = ["CurvePoint", "Pursuit", "ShrinkResult", "Target", "WalkPoint", "shrink"]
+__all__ = ["CurvePoint", "CutCost", "Pursuit", "ShrinkResult", "Target", "WalkPoint", "shrink"]

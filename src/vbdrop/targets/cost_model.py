@@ -10,11 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbdrop.layers import Gate, NoisyLayer
+from vbdrop.layers import Gate, GatedNorm, NoisyLayer
 from vbdrop.layers.companions import companion
+from vbdrop.targets.layer_times import LayerTimes
 from vbdrop.targets.prunable import prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Unit
+
+NO_TIME = LayerTimes([], [1], [[0.0]], (1, 1))
+"""Of a product whose layer was not timed."""
 
 
 @dataclass
@@ -34,6 +39,29 @@ class _Product:
     index: Tensor | None = None
     """For each input, the number of its gate among all of them; -1 for an input without one."""
     output_gate: int | None = None
+    times: LayerTimes | None = None
+    """The measured times of the layer, where time is what counts."""
+
+    def dense(self, n_inputs: float, n_outputs: float) -> float:
+        """What it costs with so many inputs and outputs and no zeros between them."""
+        if self.times is not None:
+            return self.times(n_inputs, n_outputs)
+        return self.per_pair * n_inputs * n_outputs / self.groups
+
+    def slopes(self, n_inputs: float, n_outputs: float) -> tuple[float, float]:
+        """What one input less and one output less would save."""
+        if self.times is not None:
+            return self.times.slopes(n_inputs, n_outputs)
+        return self.per_pair * n_outputs / self.groups, self.per_pair * n_inputs / self.groups
+
+
+@dataclass
+class _Norm:
+    """A normalisation over channels with gates: a unit whose gate is dead there is dead for all."""
+
+    units: Tensor
+    gates: tuple[int, ...]
+    index: Tensor
 
 
 class CostModel:
@@ -43,6 +71,8 @@ class CostModel:
         model: A converted model in its original shape.
         counter: The exact counter of the same model.
         unit: What is counted.
+        timing: The measured times, for ``"latency"``. Sizes are seconds then: the layers' times, on the line through
+            what was measured of the whole model and of the smallest one.
 
     Example:
         >>> import vbdrop
@@ -55,8 +85,8 @@ class CostModel:
         [[3.0, 3.0, 3.0, 3.0], [6.0, 6.0, 6.0]]
     """
 
-    def __init__(self, model: nn.Module, counter: SizeCounter, unit: Unit) -> None:
-        self.unit = unit
+    def __init__(self, model: nn.Module, counter: SizeCounter, unit: Unit, timing: Timing | None = None) -> None:
+        self.unit, self._timing = unit, timing
         roots = counter.facts.units.roots()
         self._n_units = len(roots)
         entries = {id(found.entry.rate): index for index, found in enumerate(prunables(model))}
@@ -70,7 +100,7 @@ class CostModel:
             path, _, matrix = site.weight.rpartition(".")
             module, numel = modules[path], counter.facts.tensor_size(site.weight)
             pairs = site.groups * (len(site.inputs) // site.groups) * (len(site.outputs) // site.groups)
-            uses = counter.positions.get(site.weight, 0) if unit in ("macs", "latency") else 1
+            uses = counter.positions.get(site.weight, 0) if unit == "macs" else 1
             product = _Product(
                 site.weight,
                 uses * numel / pairs,
@@ -78,6 +108,7 @@ class CostModel:
                 roots[site.inputs.units],
                 roots[site.outputs.units],
                 site.transposed,
+                times=None if timing is None else timing.layers.get(site.weight, NO_TIME),
             )
             if isinstance(module, NoisyLayer):
                 gate, output_gate = (module._modules.get(n) for n in (companion(matrix, "gate"), "output_gate"))
@@ -86,15 +117,19 @@ class CostModel:
                 own = next((entry for entry in module.variational() if entry.name == matrix), None)
                 product.noisy = None if own is None else entries.get(id(own.rate))
             self._products.append(product)
+        self._norms = _norms_of(model, counter, roots, entries)
         read = torch.zeros(self._n_units, dtype=torch.bool)
         for product in self._products:
             read[product.inputs] = True
         self._held = ~read  # the outputs of the network, and what an unknown operation reads
         for pinned in counter.facts.pinned:
             self._held[roots[pinned]] = True
-        self._rest = 0.0
+        self._rest, self._scale = 0.0, 1.0
         everything = [torch.ones(found.entry.mean.shape, dtype=torch.bool) for found in prunables(model)]
-        self._rest = max(0.0, size_in(counter.before, unit) - self.size(everything))  # biases, normalization
+        if timing is None:
+            self._rest = max(0.0, size_in(counter.before, unit) - self.size(everything))  # biases, normalization
+        else:
+            self._rest, self._scale = timing.line
 
     def _reads(self, product: _Product, alive: Sequence[Tensor]) -> Tensor:
         """Which inputs a product reads: those whose gate is alive, and a weight behind it."""
@@ -122,6 +157,9 @@ class CostModel:
         for product in self._products:
             if product.output_gate is not None:
                 units[product.outputs[~alive[product.output_gate]]] = False
+        for norm in self._norms:
+            gates = torch.cat([alive[gate] for gate in norm.gates])
+            units[norm.units[(norm.index >= 0) & ~gates[norm.index.clamp_min(0)]]] = False
         return units
 
     def _sides(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> tuple[float, float]:
@@ -131,11 +169,11 @@ class CostModel:
     def size(self, alive: Sequence[Tensor]) -> float:
         """The size with these elements alive: one boolean tensor per noisy tensor, in the order of `prunables`."""
         units = self._units_alive(alive)
-        return self._rest + sum(self._size_of(product, alive, units) for product in self._products)
+        return self._rest + self._scale * sum(self._size_of(product, alive, units) for product in self._products)
 
     def _size_of(self, product: _Product, alive: Sequence[Tensor], units: Tensor) -> float:
         n_inputs, n_outputs = self._sides(product, alive, units)
-        dense = product.per_pair * n_inputs * n_outputs / product.groups
+        dense = product.dense(n_inputs, n_outputs)
         if self.unit not in ("weights", "bytes"):
             return dense
         nonzero = dense
@@ -155,16 +193,61 @@ class CostModel:
             n_inputs, n_outputs = self._sides(product, alive, units)
             if product.noisy is not None:
                 found[product.noisy].fill_(1.0)
-            per_input = torch.full((len(product.inputs),), product.per_pair * n_outputs / product.groups)
-            _add_to_gates(found, product, per_input.double())
+            per_input, per_output = product.slopes(n_inputs, n_outputs)
+            _add_to_gates(found, product, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
             readers.index_add_(0, product.inputs, self._reads(product, alive).double())
-            per_output = product.per_pair * n_inputs / product.groups
             writers.index_add_(0, product.outputs, torch.full((len(product.outputs),), per_output, dtype=torch.float64))
             if product.output_gate is not None:
                 found[product.output_gate] += per_output
         for product in self._products:
             _add_to_gates(found, product, (writers / readers.clamp_min(1.0))[product.inputs])
+        self._add_streams(found, writers)
         return found
+
+    def _add_streams(self, found: list[Tensor], writers: Tensor) -> None:
+        """Add to the gates of streams what all layers cost that write or read them; each gate counts once."""
+        behind = writers.clone()
+        for product in self._products:
+            if product.index is None:  # its inputs have their gates in a norm, or none at all
+                per_input = product.per_pair * len(product.outputs) / product.groups
+                behind.index_add_(0, product.inputs, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
+        done = set[tuple[int, int]]()
+        for norm in self._norms:
+            starts = [sum(found[gate].numel() for gate in norm.gates[:i]) for i in range(len(norm.gates))]
+            for unit, number in zip(norm.units.tolist(), norm.index.tolist(), strict=True):
+                at = max((i for i, start in enumerate(starts) if start <= number), default=None)
+                if at is not None and (norm.gates[at], number - starts[at]) not in done:
+                    done.add((norm.gates[at], number - starts[at]))
+                    found[norm.gates[at]].view(-1)[number - starts[at]] += float(behind[unit])
+
+
+def _norms_of(model: nn.Module, counter: SizeCounter, roots: Tensor, entries: dict[int, int]) -> list[_Norm]:
+    """The normalisations with gates, with the units of their channels."""
+    found = []
+    for path, module in model.named_modules():
+        if isinstance(module, GatedNorm):
+            name, (gates, index) = f"{path}.scale".lstrip("."), _gates_of(module.gate, entries, 0)
+            units = next((each.units for each in counter.facts.followers if each.name == name), None)
+            if units is not None and index is not None:
+                found.append(_Norm(roots[units], gates, index))
+    return found
+
+
+def press_by_cost_(model: nn.Module, costs: CostModel) -> None:
+    """Let the KL of each gate count by what its channel costs, in factors with mean 1, in place.
+
+    Args:
+        model: A converted model; single noisy weights, which all cost the same, are left alone.
+        costs: What each gate costs.
+    """
+    found = prunables(model)
+    savings = costs.savings([one.alive() for one in found])
+    gates = [(one.module, saving) for one, saving in zip(found, savings, strict=True) if isinstance(one.module, Gate)]
+    total = sum(float(saving.sum()) for _, saving in gates)
+    if total > 0:
+        mean = total / sum(saving.numel() for _, saving in gates)
+        for gate, saving in gates:
+            gate.kl_factor = float(saving.mean()) / mean
 
 
 def _gates_of(gate: object, entries: dict[int, int], n_inputs: int) -> tuple[tuple[int, ...], Tensor | None]:

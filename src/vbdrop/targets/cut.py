@@ -12,6 +12,9 @@ from vbdrop.targets.prunable import Prunable, plain_without, prunables, worth
 SHARE_PER_STEP = 0.2
 """At most this share of the living elements of one tensor goes at one step on the path, but always one may."""
 
+CLOSE = 0.97
+"""A cut that ends below this share of its limit looks for another one."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -19,22 +22,34 @@ class Order:
 
     Attributes:
         masks: For each tensor, which elements are alive.
-        worth: For each tensor, the log evidence per unit of each element; infinite for what may not go.
-        flat: The same in one vector.
+        flat: The log evidence per unit of each element of all tensors, one after the other; infinite for what may not
+            go.
         order: The elements of ``flat`` that may go, the least worth first.
     """
 
     masks: list[Tensor]
-    worth: list[Tensor]
     flat: Tensor
     order: Tensor
 
-    def without(self, count: int) -> list[Tensor]:
-        """What is gone when the first ``count`` elements of the order go, too: for each tensor a mask."""
+    def without(self, count: int, *others: int) -> list[Tensor]:
+        """What is gone when the first ``count`` elements of the order and some others go, too: masks of the tensors."""
         gone = torch.zeros(len(self.flat), dtype=torch.bool)
         gone[self.order[:count]] = True
+        gone[list(others)] = True
         parts = torch.split(gone, [mask.numel() for mask in self.masks])
         return [~mask | part.view(mask.shape) for mask, part in zip(self.masks, parts, strict=True)]
+
+    def part(self, tensor: int) -> Tensor:
+        """The part of ``flat`` that belongs to one tensor."""
+        return torch.split(self.flat, [mask.numel() for mask in self.masks])[tensor]
+
+    def first_of_each(self, count: int) -> list[int]:
+        """Of each tensor, the first element in the order after ``count`` of them, in their order."""
+        ends = torch.tensor([mask.numel() for mask in self.masks]).cumsum(0)
+        left = self.order[count:]
+        tensors = torch.bucketize(left, ends, right=True)
+        firsts = [int((tensors == tensor).nonzero()[0]) for tensor in set(tensors.tolist())]
+        return [int(left[first]) for first in sorted(firsts)]
 
 
 @torch.no_grad()
@@ -51,16 +66,16 @@ def order_of(found: Sequence[Prunable], costs: CostModel, *, limited: bool = Fal
     masks = [one.alive() for one in found]
     values = []
     for one, mask, saving in zip(found, masks, costs.savings(masks), strict=True):
-        value = torch.where(mask, worth(one, saving), torch.inf)
-        n_alive = int(mask.sum())
+        value = worth(one, saving, mask)
+        n_alive = len(value)
         may_go = min(n_alive - 1, max(1, int(SHARE_PER_STEP * n_alive))) if limited else n_alive - 1
-        lowest = value.flatten().argsort()[: max(0, may_go)]
-        allowed = torch.zeros(mask.numel(), dtype=torch.bool)
-        allowed[lowest] = True
-        values.append(torch.where(allowed.view(mask.shape), value, torch.inf))
-    flat = torch.cat([value.flatten() for value in values])
-    order = flat.argsort()[: int(torch.isfinite(flat).sum())]
-    return Order(masks, values, flat, order)
+        allowed = value.argsort()[: max(0, may_go)]
+        spread = torch.full((mask.numel(),), torch.inf, dtype=value.dtype)
+        spread[mask.flatten().nonzero()[:, 0][allowed]] = value[allowed]
+        values.append(spread)
+    flat = torch.cat(values)
+    candidates = torch.isfinite(flat).nonzero()[:, 0]
+    return Order(masks, flat, candidates[flat[candidates].argsort()])
 
 
 def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) -> int | None:
@@ -94,6 +109,9 @@ def exact_cut(
 ) -> list[Tensor] | None:
     """What has to go from a model so that it meets a limit: for each of `prunables` a mask; None if it cannot.
 
+    Elements go in their order. Where the last one leaves the model more than `CLOSE` below the limit, another one goes
+    in its place if that ends nearer to it; and what fits after all stays.
+
     Args:
         model: A converted model; it is not changed.
         costs: What each element costs.
@@ -101,5 +119,47 @@ def exact_cut(
         limit: The largest size.
     """
     order = order_of(prunables(model), costs)
-    count = fewest(order, lambda gone: size(plain_without(model, gone)), limit)
-    return None if count is None else order.without(count)
+
+    def size_of(gone: list[Tensor]) -> float:
+        return size(plain_without(model, gone))
+
+    count = fewest(order, size_of, limit)
+    if count is None:
+        return None
+    gone = order.without(count)
+    if count == 0 or (found := size_of(gone)) >= CLOSE * limit:
+        return gone
+    return with_spared(order, size_of, limit, *_nearest(order, count, size_of, limit, (gone, found)))[0]
+
+
+def _nearest(
+    order: Order, count: int, size: Callable[[list[Tensor]], float], limit: float, best: tuple[list[Tensor], float]
+) -> tuple[list[Tensor], float]:
+    """The cut with another last element: the first of each tensor in turn, until one ends near the limit."""
+    for element in order.first_of_each(count):
+        gone = order.without(count - 1, element)
+        found = size(gone)
+        if best[1] < found <= limit:
+            best = gone, found
+            if found >= CLOSE * limit:
+                break
+    return best
+
+
+def with_spared(
+    order: Order, size: Callable[[list[Tensor]], float], limit: float, gone: list[Tensor], found: float
+) -> tuple[list[Tensor], float]:
+    """A cut without what need not go: of each tensor the best elements stay that fit into the limit after all."""
+    for tensor, mask in enumerate(gone):
+        while found < CLOSE * limit:
+            cut = (mask & order.masks[tensor]).flatten().nonzero()[:, 0]
+            if not len(cut):
+                break
+            best = cut[order.part(tensor)[cut].argmax()]
+            mask.view(-1)[best] = False
+            larger = size(gone)
+            if larger > limit:
+                mask.view(-1)[best] = True
+                break
+            found = larger
+    return gone, found

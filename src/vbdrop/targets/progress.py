@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from vbdrop.targets.shrink_result import CurvePoint
+from vbdrop.targets.sizes import in_words
 
 Progress = Callable[[CurvePoint, int], None]
 """Called after every epoch with its point and the number of epochs in all."""
@@ -21,7 +22,7 @@ class ProgressLine:
     Example:
         >>> line = ProgressLine("macs", sys.stdout)
         >>> line(CurvePoint(1, "press", 5000.0, 5100.0, 0.2, 3.5, 0.1), 1)
-        epoch 1/1  press   5,000 macs (path 5,100)  error 3.5  KL weight 0.1  0 s left
+        epoch 1/1  press   5,000 macs (path 5,100 macs)  error 3.5  KL weight 0.1  0 s left
     """
 
     def __init__(self, unit: str, file: TextIO | None = None) -> None:
@@ -36,7 +37,8 @@ class ProgressLine:
         left = (time.monotonic() - self._start) / max(1, done) * (epochs - point.epoch)
         error = "" if point.error is None else f"  error {point.error:.3g}"
         text = (
-            f"epoch {point.epoch}/{epochs}  {point.stage:<6}  {point.size:,.0f} {self._unit} (path {point.path:,.0f})"
+            f"epoch {point.epoch}/{epochs}  {point.stage:<6}  {in_words(point.size, self._unit)} "
+            f"(path {in_words(point.path, self._unit)})"
             f"{error}  KL weight {point.kl_weight:.3g}  {left:.0f} s left"
         )
         on_terminal = self._file.isatty()

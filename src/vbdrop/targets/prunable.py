@@ -74,9 +74,22 @@ def log_evidence(log_alpha: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def worth(found: Prunable, saving: Tensor) -> Tensor:
-    """The logarithm of the evidence that is lost per unit that is saved, for each element: the least goes first."""
-    return log_evidence(found.entry.log_alpha_full().cpu()) - saving.clamp_min(1e-12).log()
+def worth(found: Prunable, saving: Tensor, alive: Tensor) -> Tensor:
+    """The logarithm of the evidence that is lost per unit that is saved: the least goes first.
+
+    The KL of an element with a ``kl_factor`` counts so many times, and so does its evidence.
+
+    Args:
+        found: A noisy tensor.
+        saving: What each element saves.
+        alive: The elements to look at.
+
+    Returns:
+        One number for each element that is alive, in their order.
+    """
+    factor = torch.as_tensor(found.entry.kl_factor).detach().cpu().double().expand(alive.shape)[alive]
+    evidence = log_evidence(found.entry.log_alpha_full().cpu()[alive])
+    return evidence + factor.clamp_min(1e-12).log() - saving[alive].clamp_min(1e-12).log()
 
 
 @torch.no_grad()

@@ -1,23 +1,25 @@
 """A target in pursuit: the observer of the ELBO that presses, cuts and refines, step by step."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop.compression import Compressed, compress
 from vbdrop.convert.example_inputs import as_arguments
 from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import ELBO, kl
 from vbdrop.targets.controller import Controller
-from vbdrop.targets.cost_model import CostModel
+from vbdrop.targets.cost_model import CostModel, press_by_cost_
 from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
 from vbdrop.targets.path import Path, Stage
 from vbdrop.targets.prunable import log_evidence, plain_without, prunables
-from vbdrop.targets.sizes import SizeCounter, size_in
+from vbdrop.targets.sizes import SizeCounter, in_words, size_in
+from vbdrop.targets.stopwatch import Stopwatch, Timing
 from vbdrop.targets.target import Target
 
 UPDATES = 100
@@ -25,6 +27,15 @@ UPDATES = 100
 
 EXACT_EVERY = 10
 """After so many of them the estimated size is compared with the exact one; after each of the last so many, too."""
+
+MEASURE_EVERY = 10
+"""The same for a target that is a time, which takes seconds to measure."""
+
+MOST_CUTS = 4
+"""A cut whose time is missed is corrected, at most so often."""
+
+NEAR = 0.93
+"""A time that ends below this share of its limit is cut again, less far."""
 
 MARGIN = 1.02
 """The path ends a little above the target, so that the cut, which is exact, does the rest."""
@@ -58,6 +69,32 @@ class WalkPoint:
     error: float
 
 
+@dataclass(frozen=True)
+class CutCost:
+    """What the cut at the end of the press stage cost.
+
+    Attributes:
+        step: The optimizer steps before it.
+        size_before: The size before it, in the target's unit.
+        size: The size after it; a time by the model of its layers.
+        elements: How many weights or gates went.
+        nats: The log evidence that went with them.
+        nats_per_example: The same as an estimate of the rise of the loss per example: times the KL weight, over the
+            number of training examples.
+        error_before: The measured error before it, or None.
+        error: The measured error right after it, or None.
+    """
+
+    step: int
+    size_before: float
+    size: float
+    elements: int
+    nats: float
+    nats_per_example: float
+    error_before: float | None = None
+    error: float | None = None
+
+
 class Pursuit:
     """Steers a model in training to its target. `vbdrop.ELBO` makes one for its ``target``.
 
@@ -68,7 +105,7 @@ class Pursuit:
     Args:
         target: The target, with its length and example inputs.
         elbo: The objective, with the model in its original shape.
-        limit: The size to reach, where the target does not say it in what is counted.
+        timing: For a target that is a time: what was measured at the start of the run; None to measure it now.
 
     Raises:
         ValueError: The target cannot be reached, or something that it needs is missing; nothing has been changed.
@@ -77,33 +114,51 @@ class Pursuit:
         before: The size of the whole model, in the target's unit.
         limit: The size to reach.
         least: The least size that can be reached.
+        timing: What was measured at the start, for a target that is a time.
         walk: The updates so far.
+        cut_cost: What the cut cost, once it was made.
+        judge: Measures the error of a plain model, for ``cut_cost``; None to leave that out.
         step: The optimizer steps so far.
     """
 
-    def __init__(self, target: Target, elbo: ELBO, *, limit: float | None = None) -> None:
+    def __init__(self, target: Target, elbo: ELBO, *, timing: Timing | None = None) -> None:
         if target.steps is None and target.epochs is None:
             raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
         if target.example_inputs is None:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
         self.target, self._elbo = target, elbo
-        model = elbo.model
-        args, kwargs = as_arguments(target.example_inputs)
-        self.counter = SizeCounter(model, args, kwargs, only=target.only)
-        self.costs = CostModel(model, self.counter, target.counted)
-        self.before = float(size_in(self.counter.before, target.counted))
-        order = order_of(prunables(model), self.costs)
-        self.least = self.exact_size(plain_without(model, order.without(len(order.order))))
-        if limit is None and target.within is not None:
-            limit = max(MARGIN * self.least, self.before / FARTHEST)
-        self.limit = target.limit_for(self.before) if limit is None else limit
+        self.timing, self._watch = timing, None
+        if target.measured == "latency":
+            args, kwargs = as_arguments(target.example_inputs)
+            plain = plain_without(elbo.model, [~one.alive() for one in prunables(elbo.model)])
+            self._watch = Stopwatch(plain, args, kwargs, target.runtime, target.batch)
+        self.look_again()
+        self.before = self.timing.before if self.timing else float(size_in(self.counter.before, target.measured))
+        farthest = max(MARGIN * self.least, self.before / FARTHEST)
+        self.limit = farthest if target.within is not None else target.limit_for(self.before)
         self._check_reachable()
         self.path = Path.of(target, self.before, self.limit)
-        self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, float(kl(model).detach())))
+        press_by_cost_(elbo.model, self.costs)
+        self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, float(kl(elbo.model).detach())))
         self.step, self.is_cut, self.walk = 0, False, list[WalkPoint]()
         self._ratio = 1.0
+        self.cut_cost: CutCost | None = None
+        self.judge: Callable[[nn.Module], float | None] | None = None
         self._epoch, self._epoch_start, self._epoch_steps = 0.0, 0, 0
         elbo.kl_weight = self.controller.weight
+
+    def look_again(self) -> None:
+        """Trace the model in the shape that it has now, and see what everything in it costs."""
+        model, unit = self.model, self.target.measured
+        args, kwargs = as_arguments(self.target.example_inputs)
+        self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
+        self.costs = CostModel(model, self.counter, "macs" if self._watch else unit)
+        order = order_of(prunables(model), self.costs)
+        smallest = plain_without(model, order.without(len(order.order)))
+        if self._watch is not None:
+            self.timing = self.timing or Timing.of(self._watch, self.counter, smallest)
+            self.costs = CostModel(model, self.counter, unit, self.timing)
+        self.least = self.exact_size(smallest)
 
     @property
     def model(self) -> nn.Module:
@@ -127,14 +182,14 @@ class Pursuit:
 
     def _check_reachable(self) -> None:
         """Refuse what the removable share cannot reach, and what is reached already."""
-        unit, least = self.target.counted, self.least
+        asked, whole, rest = (in_words(size, self.target.measured) for size in (self.limit, self.before, self.least))
         if self.limit >= self.before:
-            raise ValueError(f"{self.target} is not below the size of the model, {self.before:,.0f} {unit}.")
-        if least > self.limit:
+            raise ValueError(f"{self.target} is not below the size of the model, {whole}.")
+        if self.least > self.limit:
             raise ValueError(
-                f"{self.target} cannot be reached: it asks for {self.limit:,.0f} of {self.before:,.0f} {unit}, and "
-                f"what can be removed is {1 - least / self.before:.1%} of them, which leaves {least:,.0f}. Convert "
-                "more layers, or ask for less."
+                f"{self.target} cannot be reached: it asks for {asked} of {whole}, and what can be removed is "
+                f"{1 - self.least / self.before:.1%} of that, which leaves {rest}. Convert more layers, or ask for "
+                "less."
             )
 
     # once per optimizer step
@@ -172,10 +227,17 @@ class Pursuit:
     def _set_weight(self) -> None:
         self._elbo.kl_weight = 0.0 if self.is_cut else self.controller.weight
 
+    def _is_compared(self) -> bool:
+        """Whether the estimate is to be corrected now."""
+        done = len(self.walk)
+        if self._watch is not None:
+            return done % MEASURE_EVERY == MEASURE_EVERY - 1
+        return done % EXACT_EVERY == 0 or done > UPDATES - EXACT_EVERY
+
     def _press(self) -> None:
         """Remove what the path asks for, and let the controller answer."""
         found = prunables(self.model)
-        if len(self.walk) % EXACT_EVERY == 0 or len(self.walk) > UPDATES - EXACT_EVERY:
+        if self._is_compared():
             self._compare()
         wanted = max(self.path(self.share), MARGIN * self.limit)
         order = order_of(found, self.costs, limited=True)
@@ -190,21 +252,32 @@ class Pursuit:
         size = self._estimate([~mask for mask in gone])
         self.walk.append(WalkPoint(self.step, size, wanted, self.controller.weight, error))
 
-    def _estimate(self, alive: list[torch.Tensor]) -> float:
+    def _estimate(self, alive: list[Tensor]) -> float:
         return self._ratio * self.costs.size(alive)
 
     def exact_size(self, plain: nn.Module) -> float:
-        """The size of a plain model with zeros, in what is counted."""
-        return size_in(self.counter.count_plain(plain), self.target.counted)
+        """The size that compression would leave of a plain model with zeros; a time by the model of its layers."""
+        sizes = self.counter.count_plain(plain)
+        return self.timing.seconds(sizes.shapes) if self.timing else float(size_in(sizes, self.target.measured))
+
+    def seconds(self, small: nn.Module | Compressed) -> float:
+        """The time of a small model, measured; only for a target that is a time."""
+        if self._watch is None or self.timing is None:
+            raise TypeError(f"{self.target} is not a time.")
+        return self._watch.seconds(small, self.timing.reference)
 
     def _compare(self) -> None:
-        """Correct the estimate by the exact size."""
+        """Correct the estimate by the exact size, or by the measured time."""
         alive = [one.alive() for one in prunables(self.model)]
-        exact = self.exact_size(plain_without(self.model, [~mask for mask in alive]))
-        self._ratio = exact / max(1.0, self.costs.size(alive))
+        plain = plain_without(self.model, [~mask for mask in alive])
+        exact = self._measured(plain) if self._watch else self.exact_size(plain)
+        self._ratio = exact / max(1e-12, self.costs.size(alive))
+
+    def _measured(self, plain: nn.Module) -> float:
+        return self.seconds(compress(plain, self.target.example_inputs or ()))
 
     def _error(self, order: Order, count: int) -> float:
-        """The log of what the next element is worth, over what one at `REFERENCE` with the mean saving is worth.
+        """The log of what the next element is worth, over what one at `REFERENCE` with the mean cost is worth.
 
         Where the survivors of the whole run would be dead by their rates, there is too much pressure, whatever is next.
         """
@@ -214,11 +287,17 @@ class Pursuit:
         alive = [mask & ~one.entry.dead().cpu() for one, mask in zip(found, order.masks, strict=True)]
         if not all(bool(mask.any()) for mask in alive) or self._estimate(alive) < self.limit:
             return -self.controller.gains.scale
-        savings = self.costs.savings(order.masks)
-        living = sum(float(mask.sum()) for mask in order.masks)
-        mean = sum(float(saving[mask].sum()) for saving, mask in zip(savings, order.masks, strict=True)) / living
         following = float(order.flat[order.order[min(count, len(order.order) - 1)]])
-        return following - float(log_evidence(torch.tensor(REFERENCE))) + math.log(max(mean, 1e-12))
+        return following - float(log_evidence(torch.tensor(REFERENCE))) - self._log_factor_per_unit(order)
+
+    def _log_factor_per_unit(self, order: Order) -> float:
+        """The mean log of an element's KL factor over what it saves, over all that live."""
+        total, living = 0.0, 0.0
+        for one, mask, saving in zip(prunables(self.model), order.masks, self.costs.savings(order.masks), strict=True):
+            factor = torch.as_tensor(one.entry.kl_factor).detach().cpu().double().expand(mask.shape)
+            total += float((factor.clamp_min(1e-12).log() - saving.clamp_min(1e-12).log())[mask].sum())
+            living += float(mask.sum())
+        return total / living
 
     def cut_(self) -> None:
         """Meet the target exactly, for good; the survivors lose their noise.
@@ -226,14 +305,46 @@ class Pursuit:
         Raises:
             RuntimeError: The model does not fit, whatever is removed.
         """
-        gone = exact_cut(self.model, self.costs, self.exact_size, self.limit)
-        if gone is None:
-            raise RuntimeError(f"{self.target} cannot be met by the model as it is now.")
+        gone = self._to_cut()
+        if self.cut_cost is None:
+            self.cut_cost = self._cost_of(gone)
         with torch.no_grad():
             for one, mask in zip(prunables(self.model), gone, strict=True):
                 one.remove_(mask)
                 one.entry.rate.fill_(NO_VARIANCE)
         self.is_cut = True
+
+    def _to_cut(self) -> list[Tensor]:
+        """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
+        limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(self.model)
+        for trial in range(MOST_CUTS):
+            gone = exact_cut(self.model, self.costs, self.exact_size, limit)
+            if gone is None:
+                break
+            if self._watch is None or trial == MOST_CUTS - 1:
+                return gone
+            plain = plain_without(self.model, gone)
+            seconds = self._measured(plain)
+            is_whole = all(torch.equal(mask, ~one.alive()) for mask, one in zip(gone, found, strict=True))
+            if (NEAR * self.limit <= seconds or is_whole) and seconds <= self.limit:
+                return gone
+            limit = self.exact_size(plain) * self.limit * (1 + NEAR) / (2 * seconds)
+        raise RuntimeError(f"{self.target} cannot be met by the model as it is now.")
+
+    def _cost_of(self, gone: list[Tensor]) -> CutCost:
+        """What a cut costs, before it is made."""
+        found = prunables(self.model)
+        nats, elements = 0.0, 0
+        for one, mask in zip(found, gone, strict=True):
+            new = mask & one.alive()
+            factor = torch.as_tensor(one.entry.kl_factor).detach().cpu().double().expand(mask.shape)
+            nats += float((log_evidence(one.entry.log_alpha_full().cpu()).exp() * factor)[new].sum())
+            elements += int(new.sum())
+        before, after = (plain_without(self.model, masks) for masks in ([~one.alive() for one in found], gone))
+        errors = (None, None) if self.judge is None else (self.judge(before), self.judge(after))
+        per_example = nats * self.controller.weight / self._elbo.n_train
+        sizes = self.exact_size(before), self.exact_size(after)
+        return CutCost(self.step, *sizes, elements, nats, per_example, *errors)
 
     # files
 
@@ -246,6 +357,8 @@ class Pursuit:
             "epoch": (self._epoch, self._epoch_start, self._epoch_steps),
             "controller": self.controller.state_dict(),
             "walk": [asdict(point) for point in self.walk],
+            "cut_cost": None if self.cut_cost is None else asdict(self.cut_cost),
+            "timing": None if self.timing is None else self.timing.as_data(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -254,4 +367,8 @@ class Pursuit:
         self._epoch, self._epoch_start, self._epoch_steps = state["epoch"]
         self.controller.load_state_dict(state["controller"])
         self.walk = [WalkPoint(**point) for point in state["walk"]]
+        self.cut_cost = None if state.get("cut_cost") is None else CutCost(**state["cut_cost"])
+        if state.get("timing") is not None:
+            self.timing = Timing.from_data(state["timing"])
+            self.look_again()
         self._set_weight()

@@ -36,6 +36,7 @@ def shrink(
     split: Split | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
+    shrink_every: int | None = None,
     progress: bool | Progress = False,
 ) -> ShrinkResult:
     """Make a model as small as a target says: train it, press it, cut it, refine it, and compress it.
@@ -62,6 +63,8 @@ def shrink(
         seed: Of the order of the data and of the noise.
         checkpoint: A file in which the run is kept after every epoch. Called again with the same arguments, a run that
             was killed goes on and ends with the same bits.
+        shrink_every: After every so many epochs, what has been removed leaves the model in training, which gets cheaper
+            that way; None for only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
 
     Returns:
@@ -83,13 +86,14 @@ def shrink(
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not isinstance(target, Target):
         raise TypeError(f"`target` must be a vbdrop.Target, such as Target(macs=5); got {target!r}.")
-    target.check_pursuable()
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"`epochs` must be a number of epochs, an int >= 1; got {epochs!r}.")
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < math.inf:
         raise ValueError(f"`lr` must be a learning rate above 0; got {lr!r}.")
     if type(batch_size) is not int or batch_size < 1:
         raise ValueError(f"`batch_size` must be an int >= 1; got {batch_size!r}.")
+    if shrink_every is not None and (type(shrink_every) is not int or shrink_every < 1):
+        raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
     data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
     validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
     if target.within is not None and target.evaluate is None and validation is None:
@@ -98,7 +102,7 @@ def shrink(
     run = ShrinkRun(
         model, data, validation, target, epochs,
         loss=loss, lr=lr, modes=chosen, optimizer=optimizer, seed=seed,
-        checkpoint=None if checkpoint is None else Path(checkpoint),
+        checkpoint=None if checkpoint is None else Path(checkpoint), shrink_every=shrink_every,
     )  # fmt: skip
     report = ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None
     return run.finish(report)

@@ -1,9 +1,9 @@
 """What `vbdrop.shrink` returns."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -11,6 +11,8 @@ from vbdrop.compression import Compressed, Plan
 from vbdrop.compression.summary import Summary
 from vbdrop.exporting import Exported, export
 from vbdrop.targets.path import Stage
+from vbdrop.targets.pursuit import CutCost, WalkPoint
+from vbdrop.targets.sizes import in_words
 from vbdrop.targets.target import Target, Unit
 
 
@@ -51,6 +53,8 @@ class ShrinkResult:
         error_before: The error of the network before anything was removed; None without validation data.
         error: The error of the small model; None without validation data.
         curve: One point per epoch.
+        walk: The updates of the controller.
+        cut: What the cut cost.
     """
 
     small: Compressed
@@ -62,6 +66,8 @@ class ShrinkResult:
     error_before: float | None
     error: float | None
     curve: list[CurvePoint]
+    walk: list[WalkPoint] = field(default_factory=list)
+    cut: CutCost | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -90,9 +96,9 @@ class ShrinkResult:
         """Write the small model in the format of the file's ending, as `vbdrop.export` does."""
         return export(self.small, path)
 
-    def to_json(self) -> str:
-        """The figures of the run, without the model."""
-        figures = {
+    def figures(self) -> dict[str, Any]:
+        """The figures of the run, without the model, as plain data."""
+        return {
             "target": repr(self.target),
             "unit": self.unit,
             "limit": self.limit,
@@ -101,22 +107,24 @@ class ShrinkResult:
             "times": self.times,
             "error_before": self.error_before,
             "error": self.error,
+            "layers": [asdict(layer) for layer in self.summary().layers],
             "curve": [asdict(point) for point in self.curve],
+            "walk": [asdict(point) for point in self.walk],
+            "cut": None if self.cut is None else asdict(self.cut),
         }
-        return json.dumps(figures, indent=1)
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.figures(), indent=1)
 
     def __str__(self) -> str:
-        limit = "" if self.limit is None else f" (at most {_figure(self.limit, self.unit)})"
+        limit = "" if self.limit is None else f" (at most {in_words(self.limit, self.unit)})"
         lines = [
-            f"{_figure(self.before, self.unit)} before, {_figure(self.size, self.unit)} now{limit}: "
-            f"{self.times:.1f} times fewer"
+            f"{in_words(self.before, self.unit)} before, {in_words(self.size, self.unit)} now{limit}: "
+            f"{self.times:.1f} times {'faster' if self.unit == 'latency' else 'fewer'}"
         ]
         if self.error is not None and self.error_before is not None:
             lines.append(f"validation error {self.error_before:.4g} before, {self.error:.4g} now")
         return "\n".join([*lines, str(self.summary())])
 
     __repr__ = __str__
-
-
-def _figure(size: float, unit: Unit) -> str:
-    return f"{size * 1e3:.3g} ms" if unit == "latency" else f"{size:,.0f} {unit}"

@@ -21,9 +21,10 @@ from vbdrop.targets.path import Stage
 from vbdrop.targets.progress import Progress
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.pursuit import Pursuit
+from vbdrop.targets.reshaping import Reshaping
 from vbdrop.targets.run_file import RunFile
 from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
-from vbdrop.targets.sizes import size_in
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Target, Unit
 from vbdrop.targets.tolerance import Tolerance
 
@@ -35,6 +36,9 @@ LAST_LR = 0.01
 
 EXAMPLES = 8
 """With so many examples the model is traced."""
+
+NOISE = 0.05
+"""A time this much above its limit is not cut again, since it was within the limit when it was cut."""
 
 MOST_CUTS = 10
 """A model that is above its limit after the refining is cut again, at most so often."""
@@ -58,6 +62,7 @@ class ShrinkRun:
         optimizer: Makes the optimizer.
         seed: Of the order of the data and of the noise.
         checkpoint: Where the run is kept, or None.
+        shrink_every: After every so many epochs, what has been removed leaves the model; None for never.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class ShrinkRun:
         optimizer: Callable[[list[dict[str, Any]]], Optimizer],
         seed: int,
         checkpoint: Path | None,
+        shrink_every: int | None = None,
     ) -> None:
         self.data, self.valid, self.loss, self.lr, self.seed = data, valid, loss, lr, seed
         self.epochs, self.modes, self._make_optimizer = epochs, modes, optimizer
@@ -94,6 +100,9 @@ class ShrinkRun:
         self._optimizer = self._new_optimizer([{"params": list(self.model.parameters()), "lr": lr}])
         self._elbo: ELBO | None = None
         self._pursuit: Pursuit | None = None
+        self._timing: Timing | None = None
+        self._shrink_every = shrink_every
+        self._reshaping: Reshaping | None = None
         self._pressed = epochs - self.refine_epochs
         self._tolerance = None if target.within is None else Tolerance(target.within, self._error)
         if target.within is not None and not self.train_epochs < self._pressed < epochs:
@@ -107,7 +116,7 @@ class ShrinkRun:
     @property
     def pursued(self) -> Unit:
         """What the run counts on its way."""
-        return self.target.counted
+        return self.target.measured
 
     def _new_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
         made = self._make_optimizer(groups)
@@ -120,6 +129,7 @@ class ShrinkRun:
         """What makes two runs the same."""
         shapes = [[name, list(tensor.shape)] for name, tensor in self.model.state_dict().items()]
         settings = [repr(self._asked), self.epochs, self.lr, self.seed, len(self.data), self.data.n_examples]
+        settings += [] if self._shrink_every is None else [self._shrink_every]
         return {"settings": settings, "modes": [type(mode).__name__ for mode in self.modes], "shapes": shapes}
 
     def _rehearse(self) -> None:
@@ -128,7 +138,8 @@ class ShrinkRun:
         with torch.random.fork_rng(devices=[]):
             checked_loss(self.loss, model, self._example)
             convert_(model, *self.modes, example_inputs=self.target.example_inputs)
-            self.before = Pursuit(self.target, ELBO(model, n_train=self.data.n_examples)).before
+            pursuit = self.target.pursue(ELBO(model, n_train=self.data.n_examples), self._timing)
+            self.before, self._timing = pursuit.before, pursuit.timing
 
     # the epochs
 
@@ -149,6 +160,7 @@ class ShrinkRun:
                 self._note(loss)
                 if self._tolerance is not None and self._pursuit is not None:
                     self._tolerance.judge(self._pursuit, self.curve[-1], last=self.done == self._pressed)
+                self._reshape()
                 if self._file is not None:
                     self._file.save(self._state())
                 if report is not None:
@@ -163,8 +175,20 @@ class ShrinkRun:
         groups = param_groups(self.model, lr=self.lr, rate_lr=rate_lr, weight_decay=None)
         self._optimizer = self._new_optimizer(groups)
         self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
-        self._pursuit = Pursuit(self.target, self._elbo)
+        self._pursuit = self.target.pursue(self._elbo, self._timing)
+        self._pursuit.judge = self._judged
+        if self._shrink_every is not None:
+            self._reshaping = Reshaping(self.model, self.target.example_inputs or ())
         self._elbo.observers.append(self._pursuit)
+
+    def _reshape(self) -> None:
+        """Let what has been removed leave the model, if that is due; for ``within``, once there is no way back."""
+        if self._pursuit is None or self._reshaping is None or self._shrink_every is None:
+            return
+        is_due = (self.done - self.train_epochs) % self._shrink_every == 0 and self.done < self.epochs
+        may_go = self._tolerance is None or self._tolerance.decided
+        if is_due and may_go and self._reshaping.step_(self.model, self._optimizer):
+            self._pursuit.look_again()
 
     def _epoch(self) -> float:
         self.model.train()
@@ -197,7 +221,7 @@ class ShrinkRun:
             return
         pursuit = self._pursuit
         plain = self._plain()
-        size = float(size_in(pursuit.counter.count_plain(plain), self.pursued))
+        size = pursuit.exact_size(plain)
         error = self._error(plain)
         stage: Stage = "refine" if pursuit.is_cut else "press"
         path = pursuit.path(pursuit.share)
@@ -213,9 +237,17 @@ class ShrinkRun:
             return error
         return None if self.valid is None else error_of(model, self.valid, self.loss)
 
-    def _plain(self) -> nn.Module:
-        """The plain network of this moment, with all that has not been removed."""
-        plain = plain_without(self.model, [~one.alive() for one in prunables(self.model)])
+    def _judged(self, plain: nn.Module) -> float | None:
+        """The error of a plain network in the middle of an epoch; the noise and the order of the data do not change."""
+        if self.valid is None and self._asked.evaluate is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            return self._error(self._recalibrated(plain))
+
+    def _plain(self, *, whole: bool = False) -> nn.Module:
+        """The plain network of this moment, with all that has not been removed; in the original shape if ``whole``."""
+        model = self._reshaping.whole(self.model) if whole and self._reshaping is not None else self.model
+        plain = plain_without(model, [~one.alive() for one in prunables(model)])
         return self._recalibrated(plain)
 
     def _recalibrated(self, model: nn.Module) -> nn.Module:
@@ -231,7 +263,7 @@ class ShrinkRun:
         error = self._error(small.model)
         return ShrinkResult(
             small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
-            self.error_before, error, self.curve,
+            self.error_before, error, self.curve, pursuit.walk, pursuit.cut_cost,
         )  # fmt: skip
 
     def _fitting(self, pursuit: Pursuit) -> tuple[Compressed, float]:
@@ -242,20 +274,22 @@ class ShrinkRun:
         """
         limit = pursuit.limit
         for cuts in range(MOST_CUTS):
-            plain = self._plain()
+            plain = self._plain(whole=True)
             small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
-            size = self._size(small, pursuit, plain)
-            if size <= limit or self._tolerance is not None:
+            size = self._size(small, pursuit)
+            if size <= (1.0 + NOISE * (self.pursued == "latency")) * limit or self._tolerance is not None:
                 break
-            pursuit.limit -= max(1.0, size - limit) if cuts else 0.0
+            pursuit.limit -= max(size - limit, 1.0 if self.pursued != "latency" else 0.0) if cuts else 0.0
             pursuit.cut_()
         pursuit.limit = limit
         return small, size
 
-    def _size(self, small: Compressed, pursuit: Pursuit, plain: nn.Module) -> float:
+    def _size(self, small: Compressed, pursuit: Pursuit) -> float:
         """The size of the small model itself; where only some modules count, what the counter says."""
+        if self.pursued == "latency":
+            return pursuit.seconds(small)
         if self._asked.only is not None:
-            return float(pursuit.exact_size(plain))
+            return pursuit.exact_size(self._plain())
         after = small.summary().after
         parameters = sum(parameter.numel() for parameter in small.model.parameters())
         sizes = {"weights": after.nonzeros, "bytes": after.bytes, "macs": after.macs, "parameters": parameters}
@@ -267,9 +301,11 @@ class ShrinkRun:
         return {
             "done": self.done,
             "model": self.model.state_dict(),
+            "plans": [] if self._reshaping is None else [plan.to_json() for plan in self._reshaping.plans],
             "optimizer": self._optimizer.state_dict(),
             "pursuit": None if self._pursuit is None else self._pursuit.state_dict(),
             "tolerance": None if self._tolerance is None else self._tolerance.state_dict(),
+            "timing": None if self._timing is None else self._timing.as_data(),
             "error_before": self.error_before,
             "curve": [asdict(point) for point in self.curve],
         }
@@ -278,12 +314,17 @@ class ShrinkRun:
         state = None if self._file is None else self._file.load()
         if state is None:
             return
+        self._timing = None if state["timing"] is None else Timing.from_data(state["timing"])
         if state["pursuit"] is not None:
             self._start_pressing()
+        if self._reshaping is not None:
+            self._reshaping.load_(state["plans"], self.model, self._optimizer)
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         if self._pursuit is not None:
             self._pursuit.load_state_dict(state["pursuit"])
+            if state["plans"]:
+                self._pursuit.look_again()
         if self._tolerance is not None:
             self._tolerance.load_state_dict(state["tolerance"])
         self.done, self.error_before = state["done"], state["error_before"]

@@ -43,6 +43,16 @@ def size_in(sizes: Sizes, unit: str) -> int:
     return int(getattr(sizes, unit))
 
 
+def in_words(size: float, unit: str) -> str:
+    """A size with its unit.
+
+    Example:
+        >>> in_words(12345.0, "macs"), in_words(0.00025, "latency")
+        ('12,345 macs', '0.25 ms')
+    """
+    return f"{size * 1e3:.3g} ms" if unit == "latency" else f"{size:,.0f} {unit}"
+
+
 class SizeCounter:
     """Counts what a converted model would be after `vbdrop.compress`; the model is traced once.
 
@@ -52,6 +62,14 @@ class SizeCounter:
         kwargs: Example inputs by name.
         only: Chooses the modules that are counted; None for all.
         rewrite: Whether the forward may be replaced.
+
+    Attributes:
+        plain: The plain model that was traced.
+        batch: The number of examples in its inputs.
+        facts: The channels of its graph.
+        positions: Weight -> how often it is used for one example.
+        counted: The tensors that are counted.
+        before: The sizes of the whole model.
 
     Raises:
         ValueError: If the model cannot be traced.
@@ -80,7 +98,7 @@ class SizeCounter:
             self._traced = trace(plain, args, kwargs)
         except TraceError as error:
             raise ValueError(f"the sizes of the model cannot be counted: {error}.") from error
-        self.rewrite = rewrite
+        self.rewrite, self.plain, self.batch = rewrite, plain, self._traced.batch
         self.facts = propagate(self._traced, plain)
         self.positions = positions(self._traced)
         modules = dict(plain.named_modules())

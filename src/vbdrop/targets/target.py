@@ -14,6 +14,7 @@ from vbdrop.layers.modes import Filter
 if TYPE_CHECKING:
     from vbdrop.objective import ELBO
     from vbdrop.targets.pursuit import Pursuit
+    from vbdrop.targets.stopwatch import Timing
 
 Unit = Literal["weights", "parameters", "bytes", "macs", "latency"]
 """What a target counts: non-zero weights, parameters, stored bytes, multiply-adds, or seconds per call."""
@@ -25,7 +26,7 @@ Evaluate = Callable[[nn.Module], float]
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
-TIMES: dict[str, Unit] = {"weights": "weights", "parameters": "parameters", "macs": "macs"}
+TIMES: dict[str, Unit] = {"weights": "weights", "parameters": "parameters", "macs": "macs", "latency": "latency"}
 """Targets that say how many times smaller the model has to become."""
 
 LIMITS: dict[str, Unit] = {
@@ -50,6 +51,7 @@ class Target:
         weights: How many times fewer non-zero weights (matrices and kernels; not biases or normalization).
         parameters: How many times fewer parameters, all of them counted.
         macs: How many times fewer multiply-adds per example.
+        latency: How many times faster, on this machine.
         max_weights: The largest number of non-zero weights.
         max_bytes: The largest stored size, such as ``"50 kB"`` or a number of bytes.
         max_macs: The largest number of multiply-adds per example.
@@ -59,8 +61,9 @@ class Target:
         evaluate: For ``within``: returns the error of a plain model on validation data.
         unit: For ``within``: what is to become small, ``"weights"``, ``"parameters"``, ``"bytes"`` or ``"macs"``.
         only: Chooses the modules that are counted and made smaller, ``(module, fqn) -> bool``; None for all.
-        runtime: For ``max_latency``: what runs the model, ``"onnx"``, ``"torch"`` or ``"c"``.
-        batch: For ``max_latency``: the number of examples per call.
+        runtime: For ``latency`` and ``max_latency``: what runs the model, ``"onnx"``, ``"torch"`` or ``"c"``, on one
+            thread.
+        batch: For the same: the number of examples per call.
         steps: The number of optimizer steps of the whole run.
         epochs: The same in epochs, for a loop that sets ``elbo.epoch``; either of the two, or none for `vbdrop.shrink`.
         train: The share of the run that trains without pressure, before the first weight has to go.
@@ -75,6 +78,7 @@ class Target:
     weights: float | None = None
     parameters: float | None = None
     macs: float | None = None
+    latency: float | None = None
     max_weights: float | None = None
     max_bytes: str | float | None = None
     max_macs: float | None = None
@@ -129,9 +133,7 @@ class Target:
         if self.only is not None and not callable(self.only):
             raise TypeError(f"`only` of a Target must be a function (module, fqn) -> bool, or None; got {self.only!r}.")
         if self.only is not None and self.measured == "latency":
-            raise ValueError(
-                "`only` of a Target cannot be combined with max_latency, which is that of the whole model."
-            )
+            raise ValueError("`only` of a Target cannot be combined with a time, which is that of the whole model.")
         if self.runtime not in get_args(Runtime):
             known_runtimes = ", ".join(map(repr, get_args(Runtime)))
             raise ValueError(f"`runtime` of a Target must be one of {known_runtimes}; got {self.runtime!r}.")
@@ -182,31 +184,22 @@ class Target:
             raise TypeError("a Target with `within` has no size to reach before its run.")
         return before / float(getattr(self, name))
 
-    def check_pursuable(self) -> None:
-        """Refuse a target that nothing can pursue yet.
-
-        Raises:
-            ValueError: It is a time.
-        """
-        if self.measured == "latency":
-            raise ValueError(
-                "`max_latency` of a Target cannot be pursued yet: give `macs` or `max_macs`, and check the small model "
-                "with vbdrop.measure."
-            )
-
-    @property
-    def counted(self) -> Unit:
-        """What is counted on the way: multiply-adds for a target that is a time."""
-        return "macs" if self.measured == "latency" else self.measured
-
     def start(self, elbo: "ELBO") -> "Pursuit":
         """Start the pursuit of this target; ``ELBO(target=...)`` calls it."""
         if self.within is not None:
             raise ValueError("a target with `within` needs vbdrop.shrink, which evaluates the model on the way.")
-        self.check_pursuable()
+        return self.pursue(elbo)
+
+    def pursue(self, elbo: "ELBO", timing: "Timing | None" = None) -> "Pursuit":
+        """What steers the model; a subclass may steer in another way.
+
+        Args:
+            elbo: The objective.
+            timing: For a target that is a time: what has been measured already.
+        """
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 
-        return Pursuit(self, elbo)
+        return Pursuit(self, elbo, timing=timing)
 
     def __repr__(self) -> str:
         changed = [field for field in fields(self) if getattr(self, field.name) is not field.default]
@@ -220,7 +213,7 @@ class Target:
             text: ``name=value``, with more of them after commas.
 
         Raises:
-            ValueError: It is no target; the message says what one looks like.
+            ValueError: It is not a target; the message says what one looks like.
 
         Example:
             >>> Target.parse("max_latency=2 ms,runtime=c")

@@ -2,6 +2,8 @@ import torch
 from tests.compression.nets import randomise_, removed
 from torch import nn
 
+from vbdrop.layers import CountedNorm
+
 X = torch.randn(4, 5).double()
 
 
@@ -48,5 +50,23 @@ def test_what_is_not_zero_stays_in_front_of_a_norm():
     assert any("reads every channel" in reason for reason in removal.left.values())
 
 
-def test_without_rewriting_a_norm_keeps_everything():
-    assert removed(normed(nn.LayerNorm(8)), X, rewrite=False).model.get_submodule("0").out_features == 8
+def test_the_module_of_a_norm_counts_where_the_forward_stays():
+    for norm in (nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False), nn.RMSNorm(8, eps=1e-2)):
+        small = removed(normed(norm), X, rewrite=False).model
+        assert small[0].out_features == 6
+        assert isinstance(small[1], CountedNorm)
+
+
+def test_without_rewriting_a_norm_that_is_no_known_module_keeps_everything():
+    assert removed(normed(Root(8)), X, rewrite=False).model[0].out_features == 8
+
+
+def test_a_small_norm_can_lose_more():
+    """The variance of a norm that counts is seen through, as long as its module computes it."""
+    small = removed(normed(nn.LayerNorm(8)), X, rewrite=False).model
+    with torch.no_grad():
+        for parameter in small[0].parameters():
+            parameter[2] = 0
+        small[2].weight[:, 2] = 0
+    again = removed(small, X, rewrite=False).model
+    assert (again[0].out_features, again[1].count, len(again[1].weight)) == (5, 8, 5)

@@ -13,7 +13,7 @@ def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """Layer and RMS normalisation over the last axis.
 
     A channel that is zero adds nothing to a sum over channels, but it counts: what is left is normalised as if it was
-    still there. What comes out in its place is not zero, so it goes only if nothing reads that.
+    still there. What leaves layer normalisation in its place is not zero, so it goes only if nothing reads that.
     """
     call = arguments_of(node)
     source, axis = call["input"], len(size_of(node)) - 1
@@ -24,15 +24,26 @@ def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     if channels is None:
         return None
     read_with_count(facts, node, channels)
-    return shifted(facts, node, channels, torch.zeros_like(channels.known))
+    centres = "layer_norm" in str(node.target)
+    zero = torch.zeros_like(channels.known) if centres else channels.known & (channels.value == 0)
+    return shifted(facts, node, channels, zero)
 
 
 def read_with_count(facts: ChannelFacts, node: fx.Node, channels: Channels) -> None:
     """Keep the channels that a sum needs: all that are not zero."""
     zero: Tensor = channels.known & (channels.value == 0)
     reason = f"{node.target} reads every channel that is not zero"
-    facts.pinned.append(channels.units[~zero])
-    facts.kept_for.append((channels.units[~zero], reason))
+    facts.need_all(node, channels.units[~zero], reason)
     if bool((channels.known & ~zero).any()):
         facts.left.setdefault(facts.place(node), reason)
     facts.counted[node] = channels
+
+
+def variance(facts: ChannelFacts, node: fx.Node) -> None:
+    """The variance and the mean of a normalisation that counts more channels than it has."""
+    channels, site = facts.channels(node.args[0]), facts.norm_site(node)
+    over = [axis % len(size_of(node.args[0])) for axis in arguments_of(node)["dim"] or ()]  # type: ignore[arg-type]
+    if channels is None or over != [channels.axis] or site is None or not facts.keeps_modules:
+        facts.keep(node, f"{node.target} reads every channel", report=False)
+    else:
+        read_with_count(facts, node, channels)

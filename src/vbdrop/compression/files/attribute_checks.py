@@ -7,6 +7,7 @@ from torch import nn
 from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.analysis.rules.bilinear import FEATURES
+from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
@@ -32,6 +33,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
+        if set(module._parameters) <= {"weight", "bias", "scale"} and not module._modules:  # what a norm is made of
+            allowed |= set(NUMBERS)
         if isinstance(module, nn.Bilinear):
             allowed |= set(FEATURES)
         allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}

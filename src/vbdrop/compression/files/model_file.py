@@ -53,7 +53,7 @@ def save(
         The bytes of the file.
 
     Raises:
-        ValueError: `dtype` is none of these, or the model holds something that is no tensor.
+        ValueError: `dtype` is none of these, or the model holds something that is not a tensor.
 
     Example:
         >>> import tempfile

@@ -25,7 +25,7 @@ Lists = dict[tuple[int, ...], int]
 def shorten(plan: Plan) -> tuple[dict[str, Any], list[Positions]]:
     """A plan as compact data, and the lists that it refers to by number.
 
-    A buffer of the program that is no list of increasing positions is left to be stored among the model's tensors.
+    A buffer of the program that is not a list of increasing positions is stored among the model's tensors.
 
     Example:
         >>> plan = Plan(keep={"weight": {0: [0, 2]}, "bias": {0: [0, 2]}}, shapes={"weight": [3, 4], "bias": [3]})

@@ -10,6 +10,7 @@ from vbdrop.analysis.channel_facts import WORTH_A_COPY
 from vbdrop.analysis.layer_shapes import INSTANCE_NORMS, owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
+from vbdrop.compression.planning.norm_counts import counted_as, note_counts
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
 from vbdrop.layers.companions import companion
 
@@ -91,6 +92,11 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
             plan.attributes.setdefault(path, {}).update(
                 num_groups=groups, num_channels=int(liveness.kept(channels).sum())
             )
+    note_counts(plan, facts.model)
+    for node, channels in () if facts.rewrite else facts.counted.items():
+        site = facts.norm_site(node)
+        if site is not None and node in liveness.reached and not bool(liveness.kept(channels).all()):
+            plan.attributes.setdefault(site.path, counted_as(site.kind, site.count, site.from_end))
     _set_instance_norms(plan, liveness)
     return plan
 

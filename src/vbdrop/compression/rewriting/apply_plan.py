@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vbdrop.analysis.layer_shapes import beside, owner
+from vbdrop.compression.planning.norm_counts import let_norms_count_, made_by_counting
 from vbdrop.compression.planning.plan import Cut, Plan
 from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy, shared_cuts
 from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
@@ -15,6 +16,7 @@ from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer
 from vbdrop.compression.rewriting.program import build, decoded_tensor
 from vbdrop.compression.rewriting.slicing import cut, merged
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
+from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.layers import NoisyLayer
 from vbdrop.layers.recurrent import NoisyRecurrent
 from vbdrop.layers.unequal_recurrent import EQUAL, UNEQUAL, refit_
@@ -28,7 +30,7 @@ def apply_plan_(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None
 def apply_plan_(
     plan: Plan, target: nn.Module | Mapping[str, Tensor], optimizer: Optimizer | None = None
 ) -> nn.Module | dict[str, Tensor]:
-    """Remove from a model, or from its state dict, what a plan says.
+    """Remove from a model or its state dict what a plan lists.
 
     A model keeps its class, its modules and its parameters as objects; they become smaller in place. Only a plan with
     a program of its own gives another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
@@ -89,6 +91,9 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
+    let_norms_count_(plan, model)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    tensors |= parameters
     if plan.program is not None and (optimizer is not None or is_bayesian(model)):
         raise ValueError(
             "the plan replaces the model's forward, which a model in training needs as it is; "
@@ -112,8 +117,9 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     for gate, index in shared.indices.items():
         gate.set_index_(index)
     for path, numbers in plan.attributes.items():
-        for attribute, number in numbers.items():
+        for attribute, number in numbers.items() if "count" not in numbers else ():
             setattr(model.get_submodule(path), attribute, number)
+    sync_fast_paths_(model)
     for module in model.modules():
         is_plain = type(module) in (*EQUAL, *UNEQUAL)
         if isinstance(module, nn.RNNBase) and (is_plain or isinstance(module, NoisyRecurrent)):
@@ -124,7 +130,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
 
 
 def _replace_(tensor: Tensor, small: Tensor) -> None:
-    """Give a tensor other values, of another shape.
+    """Replace a tensor's values by others of another shape.
 
     Where a graph of an earlier step is still alive, so is what collects the tensor's gradients in it, which insists on
     the former shape. Torch makes a new one only for another dtype, which the tensor therefore has for a moment.
@@ -137,7 +143,10 @@ def _replace_(tensor: Tensor, small: Tensor) -> None:
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
     """The target has the tensors that the plan is for."""
+    made = made_by_counting(plan, tensors)
     for name, shape in plan.shapes.items():
+        if name in made:
+            continue
         if name not in tensors:
             raise ValueError(f"`target` must be what the plan was made for, with a tensor {name!r}; it has none.")
         if list(tensors[name].shape) != shape:
@@ -145,7 +154,7 @@ def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _cuts(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
-    return plan.keep | companions(plan, tensors)
+    return {name: cut for name, cut in plan.keep.items() if name in tensors} | companions(plan, tensors)
 
 
 def _small_tensors(

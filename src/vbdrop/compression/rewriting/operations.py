@@ -28,7 +28,7 @@ class Operation:
     Attributes:
         words: Argument of type ``str`` -> what it can be.
         sizes: The argument with the sizes of a tensor that is made of nothing.
-        call: What is called in the place of the operation itself.
+        call: What is called instead of the operation itself.
         numbers: For arithmetic on sizes, which has no schema: the number of its arguments.
     """
 

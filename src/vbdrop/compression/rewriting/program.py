@@ -35,7 +35,7 @@ DEEPEST = 16
 
 
 class ProgramError(ValueError):
-    """A graph that cannot be written as data, or data that is no graph."""
+    """A graph that cannot be written as data, or data that is not a graph."""
 
 
 def encode(graph: fx.Graph) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def encode(graph: fx.Graph) -> list[dict[str, Any]]:
 
 
 def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[str, Any]]) -> fx.GraphModule:
-    """Make a module of a program and the modules that it calls.
+    """Build a module from a program and the modules that it calls.
 
     Args:
         nodes: What `encode` gave.
@@ -75,7 +75,7 @@ def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[
         buffers: The tensors that the program needs besides.
 
     Raises:
-        ProgramError: If the data is no program, or names something that ``root`` does not have.
+        ProgramError: If the data is not a program, or names something that ``root`` does not have.
     """
     devices = (parameter.device for parameter in root.parameters() if not parameter.is_meta)
     device = next(devices, torch.device("cpu"))  # the tensors of a program have values, those of an outline none

@@ -1,4 +1,4 @@
-"""The way back from a small model to the shape that it had: zeros in the place of what was removed."""
+"""The way back from a small model to the shape that it had: zeros where something was removed."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The arithmetic of a plan on single tensors: merge, take what stays, add."""
+"""The arithmetic of a plan on single tensors: merge, keep, add."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def cut(tensor: Tensor, axes: Cut) -> Tensor:
 
 
 def uncut(tensor: Tensor, axes: Cut, shape: Sequence[int]) -> Tensor:
-    """Undo `cut`: the tensor in its former shape, with zeros in the place of what went.
+    """Undo `cut`: the tensor in its former shape, with zeros where something was removed.
 
     Example:
         >>> uncut(torch.tensor([[1, 2], [3, 4]]), {1: [0, 2]}, [2, 3])

@@ -1,5 +1,5 @@
 "use strict";
-// The slider of each curve: moves the marker, and says what the network is at that threshold.
+// The slider of each curve: moves the marker, and says what the network is there.
 for (const figure of document.querySelectorAll(".sweep")) {
   const points = JSON.parse(figure.querySelector("script").textContent);
   const input = figure.querySelector("input");
@@ -7,7 +7,8 @@ for (const figure of document.querySelectorAll(".sweep")) {
   const show = () => {
     const point = points[Number(input.value)];
     for (const part of figure.querySelectorAll("[data-show]")) part.textContent = point[part.dataset.show];
-    input.setAttribute("aria-valuetext", `${point.threshold}: error ${point.error}, ${point.weights} weights`);
+    const said = [...figure.querySelectorAll("output span")].slice(0, 2).map((part) => part.textContent);
+    input.setAttribute("aria-valuetext", `${point.threshold}: ${said.join(", ")}`);
     marker.setAttribute("cx", point.x);
     marker.setAttribute("cy", point.y);
   };

@@ -1,0 +1,86 @@
+"""Normalisations that count channels which they do not have, as numbers in a plan."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.layers import CountedNorm, GatedNorm, OpenAttention
+from vbdrop.layers.attention import open_
+from vbdrop.layers.counted_norm import count_, kind_of
+from vbdrop.layers.gated_norm import gated_class
+
+NUMBERS = ("count", "from_end", "rms", "scaled")
+"""What a plan says of such a norm: the channels to count, their axis, whether the formula is that of the root mean
+square, and the number of channels that it scales first, 0 for none."""
+
+
+def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[str, int]:
+    """The numbers of a norm, as a plan has them."""
+    return dict(zip(NUMBERS, (count, from_end, int(kind == "rms"), scaled), strict=True))
+
+
+def note_counts(plan: Plan, model: nn.Module) -> None:
+    """Write the norms of a model that count already into a plan, so that a fresh model gets them, too.
+
+    The same for attentions in the open, by the number of their heads.
+
+    Example:
+        >>> plan = Plan()
+        >>> note_counts(plan, nn.Sequential(count_(nn.LayerNorm(2), "layer", 3)))
+        >>> plan.attributes
+        {'0': {'count': 3, 'from_end': 1, 'rms': 0, 'scaled': 0}}
+    """
+    for path, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, CountedNorm):
+            kind, scaled = kind_of(module, module.count), 0 if module.scale is None else len(module.scale)
+            plan.attributes.setdefault(path, counted_as(str(kind), module.count, module.from_end, scaled))
+        elif isinstance(module, OpenAttention):
+            plan.attributes.setdefault(path, {}).setdefault("num_heads", module.num_heads)
+
+
+def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
+    """The norms of a plan that count, with their numbers."""
+    return {path: numbers for path, numbers in plan.attributes.items() if "count" in numbers}
+
+
+def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
+    """The tensors that a plan is for and that a fresh model has not, since its norms do not count yet."""
+    names = {f"{path}.{name}".lstrip(".") for path in counted_norms(plan) for name in ("scale", "weight")}
+    return names & plan.shapes.keys() - tensors.keys()
+
+
+def let_norms_count_(plan: Plan, model: nn.Module) -> None:
+    """Let the norms of a model count as a plan says, in place; those that do already are left alone.
+
+    A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
+    opened.
+
+    Raises:
+        ValueError: If a module is no normalisation that could, or counts another number.
+    """
+    for path, numbers in plan.attributes.items():
+        module = model.get_submodule(path)
+        if "num_heads" in numbers and type(module) is nn.MultiheadAttention and plan.program is None:
+            open_(module)
+    for path, numbers in counted_norms(plan).items():
+        module = model.get_submodule(path)
+        kind = "rms" if numbers["rms"] else "layer"
+        if isinstance(module, CountedNorm):
+            if module.count != numbers["count"]:
+                raise ValueError(f"the norm {path!r} must count {numbers['count']} channels; got {module.count}.")
+            continue
+        if isinstance(module, GatedNorm):
+            plain = type(module).plain
+            module.__class__ = plain  # type: ignore[assignment]  # for a moment
+            count_(module, kind, numbers["count"], numbers["from_end"])
+            module.__class__ = gated_class(type(module))
+            continue
+        counted = count_(module, kind, numbers["count"], numbers["from_end"])
+        if numbers["scaled"]:
+            like = next(counted.parameters(recurse=False), torch.empty(0))
+            ones = torch.ones(numbers["scaled"], dtype=like.dtype, device=like.device)
+            counted.scale = nn.Parameter(ones, like.requires_grad)
+            if kind == "layer" and counted.weight is None:
+                counted.weight = nn.Parameter(ones.clone(), like.requires_grad)

@@ -1,0 +1,123 @@
+"""`torch.nn.MultiheadAttention` with its projections in the open, so that heads can have gates and be removed."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from vbdrop.layers.linear import Linear
+
+
+class OutProjection(Linear, NonDynamicallyQuantizableLinear):  # type: ignore[misc]  # torch's stub has no `bias=False`
+    """The last layer of `torch.nn.MultiheadAttention` after `vbdrop.convert_`."""
+
+
+class OpenAttention(nn.MultiheadAttention):
+    """What `torch.nn.MultiheadAttention` computes, with any number of heads and of features in each.
+
+    It calls ``out_proj`` as a module, and takes all sizes from its weights and ``num_heads``: torch's own forward
+    insists on as many features in all heads as enter. The parameters and arguments are the same.
+
+    Example:
+        >>> attention, x = nn.MultiheadAttention(6, 3, batch_first=True).eval(), torch.randn(2, 4, 6)
+        >>> wanted, _ = attention(x, x, x)
+        >>> found, _ = open_(attention)(x, x, x)
+        >>> torch.allclose(found, wanted, atol=1e-6)
+        True
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The attended values and, if they are needed, the weights of the attention; as torch's own."""
+        batched, order = query.dim() == 3, not self.batch_first and query.dim() == 3
+        projected = self._projected(query, key, value)
+        projected = projected if batched else [part.unsqueeze(0) for part in projected]
+        projected = [part.transpose(0, 1) for part in projected] if order else projected
+        q, k, v = (self._heads(part) for part in projected)
+        mask = self._mask(q, k, key_padding_mask, attn_mask)
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = q @ k.mT * q.shape[-1] ** -0.5
+            weights = torch.softmax(scores if mask is None else scores + mask, -1)
+            weights = F.dropout(weights, dropout)
+            out = weights @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights if batched else weights.squeeze(0)
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        out = out.transpose(1, 2).flatten(2)
+        out = out.transpose(0, 1) if order else out
+        out = self.out_proj(out)
+        return out if batched else out.squeeze(0), weights
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        bias = self.in_proj_bias
+        if self.in_proj_weight is not None and query is key and key is value:
+            return list(F.linear(query, self.in_proj_weight, bias).chunk(3, -1))
+        weights: list[Tensor] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        if self.in_proj_weight is not None:
+            weights = list(self.in_proj_weight.chunk(3))
+        biases = [None] * 3 if bias is None else list(bias.chunk(3))
+        inputs = zip((query, key, value), weights, biases, strict=True)
+        return [F.linear(x, weight, each) for x, weight, each in inputs]
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """The features of each head on an axis of their own, behind those of the batch and the heads."""
+        return x.reshape(*x.shape[:-1], self.num_heads, -1).transpose(1, 2)
+
+    def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """Both masks as what is added to the scores, or None."""
+        added: Tensor | None = None
+        if mask is not None:
+            added = _added(mask, q)
+            if mask.dim() == 3:
+                if len(mask) != len(q) * self.num_heads:
+                    sizes = f"{len(q)} examples and {self.num_heads} heads"
+                    raise ValueError(f"`attn_mask` must have a mask for each of {sizes}; got {len(mask)} masks.")
+                added = added.view(len(q), self.num_heads, *mask.shape[1:])
+        if padding is not None:
+            padding = _added(padding.view(len(q), 1, 1, k.shape[2]), q)
+            added = padding if added is None else added + padding
+        return added
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(like.dtype)
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf)
+
+
+def why_closed(module: nn.MultiheadAttention) -> str | None:
+    """Why an attention cannot be opened, or None if it can.
+
+    Example:
+        >>> why_closed(nn.MultiheadAttention(4, 2)), why_closed(nn.MultiheadAttention(4, 2, add_zero_attn=True))
+        (None, 'MultiheadAttention with bias_k, bias_v or add_zero_attn uses its weights functionally')
+    """
+    if type(module) not in (nn.MultiheadAttention, OpenAttention):
+        return f"{type(module).__name__} is a subclass of MultiheadAttention that may compute something else"
+    if module.bias_k is not None or module.bias_v is not None or module.add_zero_attn:
+        return "MultiheadAttention with bias_k, bias_v or add_zero_attn uses its weights functionally"
+    return None
+
+
+def open_(module: nn.MultiheadAttention) -> OpenAttention:
+    """Let an attention compute in the open, in place; its parameters stay the objects that they are.
+
+    Raises:
+        ValueError: If it cannot; see `why_closed`.
+    """
+    if reason := why_closed(module):
+        raise ValueError(f"`module` must be a MultiheadAttention that can be opened; {reason}.")
+    module.__class__ = OpenAttention
+    return module  # type: ignore[return-value]  # it is one now

@@ -1,0 +1,155 @@
+"""Normalisations over channels that go on counting the channels that were removed.
+
+A channel that is zero adds nothing to a sum over channels, but it counts in the mean: without it, the others must be
+normalised as if it was still there. With the share ``s`` of channels that stay, their mean ``m`` and variance ``v``,
+all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+EPSILONS = ("eps", "variance_epsilon", "epsilon")
+"""The attributes in which classes of normalisations keep what they add to the variance."""
+
+
+class CountedNorm(nn.Module):
+    """What both kinds have in common; a plain normalisation becomes one by `count_`.
+
+    Attributes:
+        count: The number of channels of which the mean is taken.
+        from_end: The channels' axis, counted from the end: 1 for the last one.
+        scale: What each channel is multiplied by first, as a gate did; None for nothing.
+    """
+
+    count: int
+    from_end: int
+    eps: float | None
+    weight: Tensor | None
+    bias: Tensor | None
+    scale: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised features."""
+        x = x if self.from_end == 1 else x.movedim(-self.from_end, -1)
+        x = self.normalised(x if self.scale is None else x * self.scale)
+        return x if self.from_end == 1 else x.movedim(-1, -self.from_end)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The features with their channels last, normalised."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """The number of channels, of how many, and what is added to their variance."""
+        tensor = next((t for t in (self.weight, self.scale) if t is not None), None)
+        return f"{self.count if tensor is None else len(tensor)} of {self.count} channels, eps={self.eps}"
+
+
+class CountedLayerNorm(CountedNorm):
+    """Layer normalisation of some of ``count`` channels, of which all others are zero.
+
+    Example:
+        >>> x, norm = torch.tensor([[1.0, 2.0, 0.0]]), nn.LayerNorm(3)
+        >>> small = count_(nn.LayerNorm(2), "layer", 3)
+        >>> torch.allclose(small(x[:, :2]), norm(x)[:, :2])
+        True
+    """
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The features with their channels last, normalised."""
+        share, eps = x.shape[-1] / self.count, self.eps or 0.0
+        if share == 1:
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps)
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
+        variance = variance * share + mean * mean * (share * (1 - share))
+        value = ((wide - mean * share) * torch.rsqrt(variance + eps)).to(x.dtype)
+        value = value if self.weight is None else value * self.weight
+        return value if self.bias is None else value + self.bias
+
+
+class CountedRMSNorm(CountedNorm):
+    """RMS normalisation of some of ``count`` channels, of which all others are zero.
+
+    Example:
+        >>> x, norm = torch.tensor([[1.0, 2.0, 0.0]]), nn.RMSNorm(3, eps=1e-6)
+        >>> small = count_(nn.RMSNorm(2, eps=1e-6), "rms", 3)
+        >>> torch.allclose(small(x[:, :2]), norm(x)[:, :2])
+        True
+    """
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The features with their channels last, normalised."""
+        share = x.shape[-1] / self.count
+        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        value = F.rms_norm(x, x.shape[-1:], self.weight, eps / share)
+        return value if share == 1 else value * share**-0.5
+
+
+KINDS: dict[str, type[CountedNorm]] = {"layer": CountedLayerNorm, "rms": CountedRMSNorm}
+"""The two formulas, by name."""
+
+
+def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> CountedNorm:
+    """Let a normalisation count channels that it does not have, in place.
+
+    Args:
+        module: A normalisation; its parameters stay the objects that they are.
+        kind: One of `KINDS`.
+        count: The number of channels to count.
+        from_end: The channels' axis, counted from the end.
+    """
+    eps = epsilon_of(module)
+    parameters, attributes = module._parameters, {"count": count, "from_end": from_end, "eps": eps}
+    module.__class__ = KINDS[kind]
+    for name in ("weight", "bias", "scale"):
+        parameters.setdefault(name, None)
+    module.__dict__.update(attributes)
+    return module  # type: ignore[return-value]  # it is one now
+
+
+def epsilon_of(module: nn.Module) -> float | None:
+    """What a normalisation adds to the variance; None for the smallest number of the input's dtype."""
+    return next((value for name in EPSILONS if isinstance(value := getattr(module, name, None), float)), None)
+
+
+def kind_of(module: nn.Module, count: int, from_end: int = 1) -> str | None:
+    """The formula that a module computes, found out by trying; None if it is neither of `KINDS`.
+
+    Args:
+        module: A module; only one with a ``weight`` and a ``bias`` at most is tried.
+        count: The number of its channels.
+        from_end: The channels' axis, counted from the end.
+
+    Example:
+        >>> kind_of(nn.LayerNorm(4), 4), kind_of(nn.RMSNorm(4), 4), kind_of(nn.Linear(4, 4), 4)
+        ('layer', 'rms', None)
+    """
+    if isinstance(module, CountedNorm):
+        return next(name for name, kind in KINDS.items() if isinstance(module, kind))
+    own = {name: tensor for name, tensor in module._parameters.items() if tensor is not None}
+    if set(own) - {"weight", "bias"} or any(t.shape != (count,) or t.is_meta for t in own.values()):
+        return None
+    if module._modules or any(True for _ in module.buffers()):
+        return None
+    return next((kind for kind in KINDS if _computes(module, kind, count, from_end)), None)
+
+
+@torch.no_grad()
+def _computes(module: nn.Module, kind: str, count: int, from_end: int) -> bool:
+    sizes = [2, *[3] * max(1, from_end - 1)]
+    sizes.insert(len(sizes) - from_end + 1, count)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(sizes, generator=generator) * 2 + 1
+    trial: Callable[[Tensor], Tensor] = copy.deepcopy(module).to("cpu", torch.float32).eval()
+    counted = count_(copy.deepcopy(module).to("cpu", torch.float32), kind, count, from_end)
+    for parameter in (*trial.parameters(), *counted.parameters()):  # type: ignore[attr-defined]  # a module
+        parameter.copy_(torch.linspace(0.5, 1.5, count))
+    try:
+        found = trial(x)
+    except Exception:  # whatever a forward raises that takes something else
+        return False
+    return isinstance(found, Tensor) and found.shape == x.shape and torch.allclose(found, counted(x), 1e-4, 1e-5)

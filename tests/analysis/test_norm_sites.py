@@ -1,0 +1,30 @@
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vbdrop.analysis.graph import trace
+from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
+
+
+class Images(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 6, 1), Images(6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x)).mean((2, 3))
+        return self.head(F.layer_norm(x, (6,)))
+
+
+def test_a_norm_is_found_with_the_axis_of_what_enters_it():
+    model = Net().eval()
+    traced = trace(model, (torch.randn(2, 3, 5, 4),))
+    nodes = [node for node in traced.graph.nodes if "layer_norm" in str(node.target)]
+    assert [module_path(node) for node in nodes] == ["norm", ""]
+    assert norm_site(traced, model, nodes[0]) == NormSite("norm", "layer", 6, 3)
+    assert norm_site(traced, model, nodes[1]) is None

@@ -1,0 +1,34 @@
+import pytest
+import torch
+from torch import nn
+
+from vbdrop.compression.planning.norm_counts import NUMBERS, counted_as, let_norms_count_, made_by_counting, note_counts
+from vbdrop.compression.planning.plan import Plan
+from vbdrop.layers import CountedNorm
+from vbdrop.layers.counted_norm import count_
+
+
+def test_a_plan_makes_of_a_fresh_norm_what_the_first_one_was():
+    norm = count_(nn.LayerNorm(3, elementwise_affine=False), "layer", 5)
+    norm.scale, norm.weight = nn.Parameter(torch.rand(3)), nn.Parameter(torch.rand(3))
+    plan, fresh = Plan(), nn.Sequential(nn.LayerNorm(3, elementwise_affine=False))
+    note_counts(plan, nn.Sequential(norm))
+    assert tuple(plan.attributes["0"]) == NUMBERS
+    let_norms_count_(plan, fresh)
+    fresh[0].load_state_dict(norm.state_dict())
+    x = torch.randn(4, 3)
+    assert torch.equal(fresh(x), norm(x))
+    let_norms_count_(plan, fresh)
+    assert len(fresh[0].scale) == 3
+
+
+def test_a_norm_that_counts_another_number_is_refused():
+    plan = Plan(attributes={"0": counted_as("rms", 5, 1)})
+    with pytest.raises(ValueError, match="must count 5 channels; got 6"):
+        let_norms_count_(plan, nn.Sequential(count_(nn.RMSNorm(3), "rms", 6)))
+
+
+def test_the_scale_is_not_missing_in_a_fresh_model():
+    plan = Plan(shapes={"a.scale": [3], "a.weight": [3]}, attributes={"a": counted_as("layer", 3, 1, scaled=3)})
+    assert made_by_counting(plan, {"a.weight": torch.ones(3)}) == {"a.scale"}
+    assert not isinstance(nn.LayerNorm(3), CountedNorm)

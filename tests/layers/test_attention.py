@@ -1,0 +1,80 @@
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from vbdrop.layers.attention import OpenAttention, open_, why_closed
+
+KINDS = {
+    "fused": {},
+    "batch first": {"batch_first": True},
+    "without a bias": {"bias": False, "batch_first": True},
+    "other keys": {"kdim": 8, "vdim": 10, "batch_first": True},
+}
+
+
+def inputs(attention, same):
+    """Query, key and value for four examples, in the order that the attention wants."""
+    sizes = [(4, 5, 12)] * 3 if same else [(4, 5, 12), (4, 6, attention.kdim), (4, 6, attention.vdim)]
+    values = [torch.randn(size) for size in sizes]
+    if not attention.batch_first:
+        values = [value.transpose(0, 1) for value in values]
+    return [values[0]] * 3 if same else values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("same", [True, False])
+def test_it_computes_what_torch_does(kind, same):
+    torch.manual_seed(0)
+    closed = nn.MultiheadAttention(12, 3, **KINDS[kind]).eval()
+    if same and closed.kdim != 12:
+        pytest.skip("its keys have another size than its queries")
+    opened, (q, k, v) = open_(copy.deepcopy(closed)), inputs(closed, same)
+    keys = 5 if same else 6
+    masks = [None, torch.rand(5, keys) > 0.7, torch.randn(12, 5, keys)]
+    padded = (torch.rand(4, keys) > 0.7) & (torch.arange(keys) > 0)
+    masks[1][:, 0] = False
+    for mask, pad, needed in itertools.product(masks, (None, padded), (True, False)):
+        if pad is not None and mask is not None and mask.is_floating_point():
+            pad = torch.zeros(4, keys).masked_fill(pad, -torch.inf)
+        for average in (True, False):
+            options = {"attn_mask": mask, "key_padding_mask": pad, "need_weights": needed}
+            options["average_attn_weights"] = average
+            (wanted, weights), (found, own) = closed(q, k, v, **options), opened(q, k, v, **options)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(own, weights, rtol=1e-5, atol=1e-5)
+
+
+def test_a_single_sequence():
+    closed, x = nn.MultiheadAttention(6, 3).eval(), torch.randn(5, 6)
+    opened = open_(copy.deepcopy(closed))
+    for wanted, found in zip(closed(x, x, x), opened(x, x, x), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_a_mask_for_heads_that_are_not_there_is_refused():
+    x = torch.randn(5, 4, 6)
+    with pytest.raises(ValueError, match="4 examples and 3 heads; got 8 masks"):
+        open_(nn.MultiheadAttention(6, 3))(x, x, x, attn_mask=torch.zeros(8, 5, 5))
+
+
+def test_what_cannot_be_opened_says_why():
+    class Own(nn.MultiheadAttention):
+        pass
+
+    assert why_closed(nn.MultiheadAttention(6, 3)) is None
+    assert why_closed(open_(nn.MultiheadAttention(6, 3))) is None
+    assert "bias_k" in why_closed(nn.MultiheadAttention(6, 3, add_bias_kv=True))
+    with pytest.raises(ValueError, match="Own is a subclass"):
+        open_(Own(6, 3))
+
+
+def test_its_parameters_are_those_of_torch():
+    closed = nn.MultiheadAttention(6, 3)
+    names, weight = list(closed.state_dict()), closed.in_proj_weight
+    opened = open_(closed)
+    assert isinstance(opened, OpenAttention)
+    assert opened.in_proj_weight is weight
+    assert list(opened.state_dict()) == names

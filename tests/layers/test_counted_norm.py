@@ -1,0 +1,104 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vbdrop.layers.counted_norm import CountedNorm, count_, epsilon_of, kind_of
+
+NORMS = {
+    "layer": lambda n: nn.LayerNorm(n, eps=1e-3),
+    "unscaled": lambda n: nn.LayerNorm(n, elementwise_affine=False),
+    "rms": lambda n: nn.RMSNorm(n, eps=1e-3),
+    "rms of the dtype": nn.RMSNorm,
+}
+
+
+class Images(nn.LayerNorm):
+    """Over the channels of images, as in ConvNeXt."""
+
+    def forward(self, x):
+        return F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps).permute(
+            0, 3, 1, 2
+        )
+
+
+class Root(nn.Module):
+    """As Llama has it."""
+
+    def __init__(self, width, eps=1e-3):
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        wide = x.float()
+        variance = wide.pow(2).mean(-1, keepdim=True)
+        return self.weight * (wide * torch.rsqrt(variance + self.variance_epsilon)).to(x.dtype)
+
+
+class Shifted(Root):
+    """As Gemma has it: the weight is added to 1."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 + 1 / self.weight)
+
+
+def randomised(norm):
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    return norm
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_the_channels_that_stay_come_out_as_with_all_of_them(name, shift):
+    torch.manual_seed(0)
+    whole, part = randomised(NORMS[name](9)).double(), NORMS[name](6).double()
+    part.load_state_dict({key: value[:6] for key, value in whole.state_dict().items()})
+    x = torch.cat([torch.randn(4, 2, 6) + shift, torch.zeros(4, 2, 3)], -1).double()
+    counted = count_(part, "rms" if "rms" in name else "layer", 9)
+    torch.testing.assert_close(counted(x[..., :6]), whole(x)[..., :6], rtol=1e-12, atol=1e-12)
+
+
+def test_in_float32_it_is_as_exact_as_the_norm_itself():
+    torch.manual_seed(0)
+    whole, x = nn.LayerNorm(600), torch.cat([torch.randn(8, 400) + 20, torch.zeros(8, 200)], -1)
+    wanted = whole.double()(x.double())[:, :400]
+    counted = count_(nn.LayerNorm(400), "layer", 600)
+    assert (counted(x[:, :400]) - wanted).abs().max() < 1e-5
+
+
+def test_channels_of_images_and_a_scale():
+    torch.manual_seed(0)
+    norm, x = randomised(Images(5)), torch.randn(2, 5, 3, 4)
+    scaled = count_(randomised(Images(5)), "layer", 5, from_end=3)
+    scaled.load_state_dict(norm.state_dict())
+    scaled.scale = nn.Parameter(torch.tensor([1.0, 0.0, 2.0, 0.5, 1.0]))
+    torch.testing.assert_close(scaled(x), norm(x * scaled.scale[:, None, None]))
+    assert "5 of 5 channels" in repr(scaled)
+
+
+def test_half_precision_is_computed_in_float32():
+    counted = count_(nn.LayerNorm(300), "layer", 400).bfloat16()
+    x = torch.randn(4, 300, generator=torch.Generator().manual_seed(0)).bfloat16()
+    wanted = count_(nn.LayerNorm(300), "layer", 400)(x.float())
+    assert counted(x).dtype == torch.bfloat16
+    assert (counted(x).float() - wanted).abs().max() < 0.02
+
+
+def test_a_formula_is_found_by_trying():
+    assert kind_of(randomised(nn.LayerNorm(4)), 4) == kind_of(nn.LayerNorm(4, elementwise_affine=False), 4) == "layer"
+    assert kind_of(nn.RMSNorm(4), 4) == kind_of(randomised(Root(4)), 4) == "rms"
+    assert kind_of(Images(4), 4, from_end=3) == "layer"
+    assert kind_of(Images(4), 4) is None
+    for other in (Shifted(4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.LayerNorm(5), nn.Sequential(nn.LayerNorm(4))):
+        assert kind_of(other, 4) is None
+
+
+def test_a_norm_keeps_its_parameters_and_its_epsilon():
+    norm = Root(4, eps=0.5)
+    weight = norm.weight
+    counted = count_(norm, "rms", 6)
+    assert counted is norm
+    assert counted.weight is weight
+    assert isinstance(counted, CountedNorm)
+    assert epsilon_of(counted) == 0.5
