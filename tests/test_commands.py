@@ -32,6 +32,9 @@ ELSEWHERE = {  # the beginning of a command -> the test that runs it
     "cc ": "tests/examples/test_digit.py",
     "./digit ": "tests/examples/test_digit.py",
     "torchrun ": "tests/examples/test_distributed_digits.py",
+    "ray ": "tests/integrations/test_ray.py",
+    "vbdrop table 1 --run --on ray": "tests/integrations/test_ray.py",
+    "vbdrop queue --on ray": "tests/integrations/test_ray.py",
     "make docs": "tests/test_site.py",
 }
 

@@ -73,6 +73,13 @@ def test_data_without_validation_and_json(vbdrop, own):
     assert len(found["files"]) == 5
 
 
+def test_several_targets_get_a_folder_each(vbdrop, own):
+    found = vbdrop("shrink", *ARGUMENTS, "--target", "weights=2", "--data", "own_module:data", "--json").json
+    assert [each["limit"] for each in found] == pytest.approx([160 / 3, 160 / 2])
+    for name in ("macs-3", "weights-2"):
+        assert (own / "small" / name / "result.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -87,7 +94,8 @@ def test_data_without_validation_and_json(vbdrop, own):
     ],
 )
 def test_mistakes_are_said_before_training(vbdrop, own, arguments, message):
-    result = vbdrop("shrink", *ARGUMENTS, *arguments)
+    others = ARGUMENTS[:1] + ARGUMENTS[3:] if "--target" in arguments else ARGUMENTS
+    result = vbdrop("shrink", *others, *arguments)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
 

@@ -28,16 +28,17 @@ class RandomNet(nn.Module):
     The steps are drawn at construction; the forward only follows them.
     """
 
-    def __init__(self, seed: int, steps: int = 10, hard: float = 0.0) -> None:
+    def __init__(self, seed: int, steps: int = 10, hard: float = 0.0, streams: bool = False) -> None:
         super().__init__()
         self.random = random.Random(seed)
+        parts = STREAM_PARTS if streams else PARTS
         self.reads_twice: set[int] = set()
         self.layers = nn.ModuleDict()
         self.widths = [3]
         self.steps: list[Step] = []
         for _ in range(steps):
             is_hard = hard > 0 and self.random.random() < hard
-            self.steps.append(self.random.choice(HARD_PARTS if is_hard else PARTS)(self))
+            self.steps.append(self.random.choice(HARD_PARTS if is_hard else parts)(self))
             self.widths.append(self.steps[-1].width)
         self.head = nn.Linear(self.widths[-1] * 16, 4)
         self.second_source = self.source()
@@ -412,12 +413,33 @@ def size_branch(net: RandomNet) -> Step:
     return Step(branch, [], [source], net.widths[source])
 
 
+def over_positions(net: RandomNet) -> Step:
+    """Divided by norms over positions, or arithmetic on three tensors."""
+    source = net.source()
+    width = net.widths[source]
+    others = [i for i, other in enumerate(net.widths) if other == width]
+    kinds = [
+        lambda x, _: x / x.norm(dim=(2, 3), keepdim=True).clamp_min(0.5),
+        lambda x, y: torch.addcmul(x, y, x, value=0.5),
+        lambda x, y: torch.lerp(x, y, 0.3),
+        lambda x, y: torch.addcdiv(x, y, x.abs() + 1),
+    ]
+    return Step(net.random.choice(kinds), [], [source, net.random.choice(others)], width)
+
+
 HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_directly, size_branch]
 """Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
-    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads, block, block),
+    over_positions,
+    *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),
     *(join, join, concatenation, swapped_halves, tail, squeeze_and_excite, reused, pixelwise_linear),
 ]
+
+STREAM_PARTS = [
+    *(block, block, block, block, other_norm, norm, activation),
+    *(convolution, join, join, concatenation, pixelwise_linear, tail),
+]
+"""Residual streams with norms, attention and feed-forward blocks, and what they meet."""

@@ -1,7 +1,9 @@
+import signal
+
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.integrations.ranks import run_ranks
+from tests.integrations.ranks import ended_ranks, run_ranks
 from torch import nn
 
 import vbdrop
@@ -80,7 +82,7 @@ print(digest(model), [tuple(p.shape) for p in model.parameters()])
 """
 
 
-@pytest.mark.parametrize(("world", "steps"), [(2, 200), (3, 60)])
+@pytest.mark.parametrize(("world", "steps"), [(2, 200), (3, 200)])
 def test_ranks_that_shrink_stay_equal_and_end_as_one_process(tmp_path, world, steps):
     said = run_ranks(SETTING + f"steps = {steps}\n" + SHRINKING, world, tmp_path)
     assert len(set(said)) == 1
@@ -100,6 +102,67 @@ def test_ranks_that_shrink_stay_equal_and_end_as_one_process(tmp_path, world, st
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
+
+
+GOING_ON = """
+import os, signal, time
+from pathlib import Path
+from vbdrop.compression import Plan
+from vbdrop.integrations.distributed import digest, shrink_ranks_
+
+STEPS, file = 100, Path(folder) / "checkpoint.pt"
+model = converted().train()  # with noise, of which each rank draws its own
+with torch.no_grad():
+    model[2].gate.log_sigma2[:4] = 5.0  # dead, so that the first checkpoint is that of a smaller model
+optimizer, plans, start = optimizer_of(model), [], 0
+torch.manual_seed(100 + rank)
+if resume:
+    state = torch.load(file, weights_only=True)
+    for plan in state["plans"]:
+        plans.append(Plan.from_json(plan))
+        vbdrop.apply_plan_(plans[-1], model, optimizer)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["noise"][rank])
+    start = state["step"]
+wrapped = DDP(model)
+x, y = (part.chunk(world, 1)[rank] for part in data(STEPS, 12))
+for index in range(start, STEPS):
+    if rank == 1 and index == dies_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    started = time.monotonic()
+    try:
+        step(wrapped, optimizer, x[index], y[index])
+    except RuntimeError:
+        print(time.monotonic() - started)
+        raise
+    if index % 20 == 19:
+        wrapped = shrink_ranks_(wrapped, torch.zeros(2, 6, dtype=torch.float64), optimizer, plans)
+        noise = [None] * world
+        dist.all_gather_object(noise, torch.get_rng_state())
+        if rank == 0 and dies_at is not None:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "noise": noise}
+            torch.save({**state, "plans": [plan.to_json() for plan in plans], "step": index + 1}, file)
+print(digest(model), len(plans))
+"""
+
+
+def test_ranks_stop_where_one_is_killed_and_go_on_from_the_checkpoint_as_if_nothing_had_happened(tmp_path):
+    def program(dies_at=None, resume=False):
+        return SETTING + f"dies_at, resume = {dies_at}, {resume}\n" + GOING_ON
+
+    whole = run_ranks(program(), 3, tmp_path)
+    assert len(set(whole)) == 1
+    first, killed, last = ended_ranks(program(dies_at=70), 3, tmp_path)
+    assert killed.code == -signal.SIGKILL
+    for rank in (first, last):
+        assert rank.code == 1
+        assert float(rank.out) < 120, "the ranks waited for their timeout, 240 seconds"
+        assert "RuntimeError" in rank.error
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["step"] == 60
+    assert state["plans"], "nothing was removed before the checkpoint"
+    assert run_ranks(program(resume=True), 3, tmp_path) == whole
 
 
 REFUSED = """
@@ -159,53 +222,3 @@ def test_a_digest_knows_names_shapes_and_bits():
     assert digest(model) == digest(same)
     same.weight.data[0, 0] = torch.nextafter(same.weight.data[0, 0], torch.tensor(9.0))
     assert digest(model) != digest(same)
-
-
-SHARDED = """
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
-
-def network(mode):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
-    vbdrop.convert_(model, mode)
-    return model.eval()
-
-def far(one, other):
-    return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-def train(forward, model):
-    optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-2))
-    elbo = vbdrop.ELBO(model, n_train=100, check_every=0)
-    x, y = (part.chunk(world, 1)[rank] for part in data(20, 12))
-    for index in range(20):
-        optimizer.zero_grad()
-        elbo(F.cross_entropy(forward(x[index].float()), y[index])).backward()
-        optimizer.step()
-
-for mode in (vbdrop.Weights(), vbdrop.Units(), vbdrop.Rates(per="weight"), vbdrop.Rates(per="unit")):
-    model, sharded = network(mode), network(mode)
-    start = vbdrop.kl(model).item()
-    for layer in (sharded[0], sharded[2], sharded):
-        fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
-    share = vbdrop.kl(sharded).detach()
-    dist.all_reduce(share)
-    assert abs(share.item() - start) < 1e-4 * start, (share, start)
-    train(DDP(model), model)
-    train(sharded, sharded)
-    full = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True))
-    whole = network(mode)
-    if rank == 0:
-        whole.load_state_dict(full)
-        assert far(whole, model) < 1e-5, (mode, far(whole, model))
-        x = torch.randn(4, 6)
-        small = vbdrop.compress(whole, x).model
-        assert torch.allclose(small(x), model(x), atol=1e-4)
-        print(type(mode).__name__, far(model, network(mode)) > 0.1)
-"""
-
-
-def test_a_sharded_model_trains_as_a_replicated_one_and_is_gathered(tmp_path):
-    first, other = run_ranks(SETTING + SHARDED, 2, tmp_path)
-    assert first.splitlines() == ["Weights True", "Units True", "Rates True", "Rates True"]
-    assert other == ""

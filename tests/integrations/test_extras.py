@@ -13,6 +13,7 @@ from vbdrop.integrations.extras import imported
         ("transformers", "transformers", "transformers"),
         ("transformers", "accelerate", "transformers"),
         ("skorch", "skorch", "skorch"),
+        ("ray", "ray", "ray"),
     ],
 )
 def test_a_missing_extra_names_the_line_that_installs_it(module, package, extra):
@@ -34,7 +35,8 @@ def test_the_core_imports_no_trainer():
         "elbo = vbdrop.ELBO(model, n_train=10)\n"
         "elbo(torch.nn.functional.mse_loss(model(torch.ones(3, 4)), torch.zeros(3, 2))).backward()\n"
         "vbdrop.scalars(model, elbo), vbdrop.compress(model, torch.ones(1, 4))\n"
-        "sys.exit(', '.join({'lightning', 'transformers', 'skorch', 'sklearn', 'accelerate'} & set(sys.modules)))"
+        "extras = {'lightning', 'transformers', 'skorch', 'sklearn', 'accelerate', 'ray'}\n"
+        "sys.exit(', '.join(extras & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""

@@ -113,6 +113,19 @@ def test_it_works_in_a_pipeline_and_a_grid_search():
     assert net.history[-1]["kl_weight"] == search.best_params_["vbdclassifier__kl_weight"]
 
 
+def test_a_grid_search_chooses_among_targets_in_a_pipeline():
+    x, y = features()
+    net = classifier(
+        network, max_epochs=4, batch_size=16, train_split=None, rate_lr=0.05, target=vbdrop.Target(weights=2)
+    )
+    grid = {"vbdclassifier__target": [vbdrop.Target(weights=2), vbdrop.Target(weights=4)]}
+    search = GridSearchCV(make_pipeline(StandardScaler(), net), grid, cv=2, error_score="raise").fit(x, y)
+    best = search.best_estimator_[-1]
+    small = vbdrop.compress(best.module_, torch.from_numpy(x[:4])).model
+    weights = sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear))
+    assert 0 < weights <= (6 * 8 + 8 * 3) / search.best_params_["vbdclassifier__target"].weights
+
+
 def test_a_fitted_net_can_be_pickled_and_compressed():
     x, y = features()
     net = classifier(network).fit(x, y)

@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from tests.integrations.network import (
     largest_difference,
     parameters_of,
 )
+from tests.integrations.ranks import ended_ranks
 from torch import nn
 from torch.utils.data import SequentialSampler
 
@@ -94,7 +97,8 @@ class Texts(torch.utils.data.Dataset):
         return {"input_ids": self.ids[index], "labels": (self.ids[index, 0] > 27).long()}
 
 
-def test_a_model_that_counts_tokens_itself_gets_the_kl_once_per_step(tmp_path):
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_model_that_counts_tokens_itself_gets_the_kl_once_per_step(tmp_path, bf16):
     class Tokens(Texts):
         def __getitem__(self, index):
             return {"input_ids": self.ids[index], "labels": self.ids[index]}
@@ -109,7 +113,7 @@ def test_a_model_that_counts_tokens_itself_gets_the_kl_once_per_step(tmp_path):
         model = hf.LlamaForCausalLM(config)
         callback = VBDropCallback(vbdrop.Weights(), n_train=32 * 8, kl_weight=1e5)
         sizes = {"per_device_train_batch_size": 8 // accumulation, "gradient_accumulation_steps": accumulation}
-        args = arguments(tmp_path, **sizes, max_steps=1, optim="sgd", learning_rate=1.0)
+        args = arguments(tmp_path, **sizes, max_steps=1, optim="sgd", learning_rate=1.0, bf16=bf16)
         trainer = Trainer(model, args, train_dataset=Tokens(), callbacks=[callback])
         rate = model.model.layers[0].mlp.up_proj.log_sigma2
         before = rate.detach().clone()
@@ -218,3 +222,102 @@ def test_a_folder_without_rates_and_rates_of_another_model_are_refused(tmp_path)
         restore_(other, tmp_path)
     assert other.state_dict().keys() == small_bert().state_dict().keys()
     assert type(other.classifier) is nn.Linear
+
+
+TWO_RANKS = """
+import os, sys
+rank, folder = sys.argv[1], sys.argv[3]
+os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT}
+import torch
+import transformers as hf
+import vbdrop
+from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
+
+torch.manual_seed(2)
+config = hf.LlamaConfig(
+    vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2,
+)
+model = hf.LlamaForCausalLM(config)
+ids = torch.randint(5, 50, (32, 8), generator=torch.Generator().manual_seed(4))
+lengths = 2 + torch.arange(32)[:, None] % 5  # so that the ranks have other numbers of tokens
+labels = ids.masked_fill(torch.arange(8) > lengths, -100)
+rows = [{"input_ids": a, "labels": b} for a, b in zip(ids, labels)]
+args = hf.TrainingArguments(
+    folder, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, logging_strategy="no", max_grad_norm=0.0,
+    lr_scheduler_type="constant", optim="sgd", learning_rate=1.0, per_device_train_batch_size=2, max_steps=1,
+    gradient_accumulation_steps=2, average_tokens_across_devices=True,
+)
+callback = VBDropCallback(vbdrop.Weights(), n_train=32 * 8, kl_weight=1e5)
+trainer = VBDropTrainer(model, args, train_dataset=rows, callbacks=[callback])
+rate = model.model.layers[0].mlp.up_proj.log_sigma2
+before = rate.detach().clone()
+(expected,) = torch.autograd.grad(vbdrop.kl(model) * 1e5 / (32 * 8), rate)
+trainer.train()
+print(trainer.args.world_size, ((before - rate.detach()) / expected).median().item())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_the_kl_counts_once_where_tokens_are_averaged_over_processes(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    ended = ended_ranks(f"PORT = '{port}'\n" + TWO_RANKS, 2, tmp_path, head="", tail="")
+    assert [rank.code for rank in ended] == [0, 0], "\n".join(rank.error for rank in ended)
+    for rank in ended:
+        world, ratio = rank.out.splitlines()[-1].split()
+        assert world == "2"
+        assert float(ratio) == pytest.approx(1.0, rel=1e-2)
+
+
+def ends_block(module, name):
+    return name.endswith("output.dense")
+
+
+def in_block(module, name):
+    return ".layer." in name and "LayerNorm" not in name
+
+
+def test_a_target_for_heads_and_feed_forward_is_reached_and_goes_on_from_a_checkpoint(tmp_path):
+    inputs = {"input_ids": Texts().ids[:2]}
+
+    def trained(**options):
+        torch.manual_seed(7)
+        target = vbdrop.Target(parameters=1.5, only=in_block)
+        callback = VBDropCallback(
+            vbdrop.Units(filter_fn=ends_block), n_train=32, rate_lr=0.1, example_inputs=inputs, target=target
+        )
+        args = arguments(tmp_path, max_steps=20, save_strategy="steps", save_steps=10, seed=7)
+        trainer = VBDropTrainer(small_bert(), args, train_dataset=Texts(), callbacks=[callback])
+        trainer.train(**options)
+        return trainer
+
+    whole, resumed = trained(), trained(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+    state, again = whole.model.state_dict(), resumed.model.state_dict()
+    assert state.keys() == again.keys()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in state.items())
+    assert whole.vbdrop.elbo.observers[0].walk == resumed.vbdrop.elbo.observers[0].walk
+
+    base = hf.BertForSequenceClassification.from_pretrained(tmp_path / "checkpoint-20")
+    restored = restore_(base, tmp_path / "checkpoint-20", inputs)
+    ids = Texts().ids
+    assert torch.equal(restored.eval()(ids).logits, whole.model.eval()(ids).logits)
+    small = vbdrop.compress(restored, inputs, recalibrate=False).model
+    sizes = [
+        sum(p.numel() for name, p in each.named_parameters() if in_block(each, name.rpartition(".")[0]))
+        for each in (small_bert(), small)
+    ]
+    assert sizes[1] <= sizes[0] / 1.5
+
+
+def test_a_target_does_not_go_on_where_nobody_knows_the_checkpoint(tmp_path):
+    callback = VBDropCallback(
+        vbdrop.Units(filter_fn=ends_block), n_train=32, example_inputs={"input_ids": Texts().ids[:2]},
+        target=vbdrop.Target(parameters=1.5, only=in_block),
+    )  # fmt: skip
+    args = arguments(tmp_path, max_steps=4)
+    trainer = PlainTrainer(small_bert(), args, train_dataset=Texts(), callbacks=[callback])
+    trainer.state.global_step = 2
+    with pytest.raises(ValueError, match="can only go on from a checkpoint in a VBDropTrainer"):
+        callback.on_train_begin(args, trainer.state, trainer.control, model=trainer.model, optimizer=None)

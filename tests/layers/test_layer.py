@@ -38,7 +38,7 @@ def test_variances_start_at_the_modes_or_below_the_threshold(noisy, threshold):
     assert layer.log_sigma2[0, 4] == LOWEST_LOG_SIGMA2
 
 
-@pytest.mark.parametrize(("per", "shape"), [("weight", (6, 2, 3)), ("unit", (4,)), ("layer", ())])
+@pytest.mark.parametrize(("per", "shape"), [("weight", (6, 2, 3)), ("unit", (4,)), ("layer", (1,))])
 def test_rates_start_at_the_asked_rate(noisy, per, shape):
     layer = noisy(nn.Conv1d(4, 6, 3, groups=2), Rates(per=per, rate=0.2))
     assert layer.log_alpha.shape == shape

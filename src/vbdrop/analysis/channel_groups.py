@@ -81,6 +81,8 @@ class ChannelGroups:
         groups: The groups, in the order of the graph.
         readers: Layer -> for each of its inputs the group and the number in it, [inputs, 2], or `UNGATED` twice.
         norms: The same for normalisations over channels, with what is known of each.
+        inputs: Weight -> the same for all that it reads, gated there or elsewhere; not for a depthwise convolution.
+        outputs: Weight -> the same for all that it writes.
         left: Layer -> why what enters it stays.
         weights: The share of the weights of linear layers and convolutions that belong to a group, on either side.
         macs: The same of the multiply-adds.
@@ -89,6 +91,8 @@ class ChannelGroups:
     groups: list[ChannelGroup]
     readers: dict[str, Tensor]
     norms: dict[str, tuple[NormSite, Tensor]]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
     left: dict[str, str]
     weights: float
     macs: float
@@ -133,9 +137,9 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms:
     readers = _readers(facts, root, members, {path for path in gated if path not in behind}, left)
     gated_norms = {}
     for path, (site, units) in facts.norms.items():
-        found = [members.get(unit, (UNGATED, UNGATED)) for unit in root[units].tolist()]
-        if any(group != UNGATED for group, _ in found):
-            gated_norms[path] = site, torch.tensor(found)
+        found = _gates(members, root[units].tolist())
+        if bool((found != UNGATED).any()):
+            gated_norms[path] = site, found
     for path, norm in behind.items():
         read = {unit for p in facts.products if owner(p.weight) == path for unit in root[p.inputs.units].tolist()}
         if norm in gated_norms:
@@ -251,12 +255,19 @@ def _readers(
         if owner(product.weight) not in gated:
             continue
         if any(unit in members for unit in units) and not is_depthwise(product):
-            found[path] = torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
+            found[path] = _gates(members, units)
         elif is_depthwise(product):
             left[path] = "its channels go with those that it writes"
+        elif (across := facts.channels(product.source)) is not None and across.axis != product.inputs.axis:
+            left[path] = "it mixes positions, and the channels go through it"
         elif any(unit in written for unit in units):
             left[path] = f"what enters it stays: {_reason(facts, root, units)}"
     return found
+
+
+def _gates(members: dict[int, tuple[int, int]], units: list[int]) -> Tensor:
+    """The group of each unit and its number in it, [units, 2]; `UNGATED` twice where it has none."""
+    return torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
 
 
 def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
@@ -314,4 +325,6 @@ def _described(
         for i in range(count)
     ]
     shares = (owned / total.clamp_min(1)).tolist()
-    return ChannelGroups(described, readers, norms, left, *shares)
+    inputs = {p.weight: _gates(members, root[p.inputs.units].tolist()) for p in facts.products if not is_depthwise(p)}
+    outputs = {p.weight: _gates(members, root[p.outputs.units].tolist()) for p in facts.products}
+    return ChannelGroups(described, readers, norms, inputs, outputs, left, *shares)

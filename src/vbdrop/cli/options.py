@@ -50,6 +50,11 @@ Rows = Annotated[
 
 Workers = Annotated[int, typer.Option(metavar="N", help="Processes, each with one thread.")]
 
+On = Annotated[
+    str,
+    typer.Option(metavar="WHERE", help="Where runs are made: here, or ray: a Ray cluster, started here if need be."),
+]
+
 Records = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The folder of records: records, or runs/quick with --quick.", show_default=False),

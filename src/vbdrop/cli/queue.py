@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from vbdrop.cli.app import STOPPED
+from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import err, grid, out, print_json, usage, verb
-from vbdrop.cli.options import AsJson, Cost, DataDir, Workers
+from vbdrop.cli.options import AsJson, Cost, DataDir, On, Workers
 from vbdrop.cli.run_progress import Bars, Lines, title
 from vbdrop.cli.table_verbs import QUICK_RECORDS, RECORDS
 from vbdrop.experiments import PROTOCOLS, Book, Runner, Table, ablations, checksums, protocol_of, splits
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import Costs
 from vbdrop.experiments.run_order import QueuedRun, queued
+from vbdrop.experiments.runner import Processes
 from vbdrop.train.epoch_words import duration
 
 app = verb()
@@ -33,6 +35,7 @@ vbdrop queue --table 4 --table 5     some tables only; 0 for the ablations
 @app.command(epilog=EXAMPLES)
 def queue(
     workers: Workers = 1,
+    on: On = "here",
     hours: Annotated[
         float, typer.Option(metavar="H", help="Stop after so many hours; what is running then goes on the next time.")
     ] = math.inf,
@@ -57,7 +60,8 @@ def queue(
     with usage():
         if not hours > 0:
             raise ValueError(f"`--hours` must be above 0; got {hours:g}.")
-        runner = Runner(folder, workers=workers, data_dir=data_dir)
+        Processes(workers)
+        check_on(on)
         numbers = table or [*PROTOCOLS, 0]
         protocols = [protocol_of(number, quick=quick) if number else ablations(quick=quick) for number in numbers]
     books = [Book(each, folder, checksums(each, data_dir), splits(each, data_dir)) for each in protocols]
@@ -71,11 +75,12 @@ def queue(
         return
     before = [read_table(book) for book in books]
     console = err()
-    wall = sum(seconds) / workers
-    console.print(f"{len(expected)} runs are missing: about {duration(wall)} with {workers} at a time.")
+    bars = Bars(console, expected, seconds) if console.is_terminal else Lines(console, len(expected))
     try:
-        with Bars(console, expected, seconds) if console.is_terminal else Lines(console, len(expected)) as watcher:
-            runner.watcher = watcher
+        with cluster_of(on, workers) as cluster, bars as watcher:
+            runner = Runner(folder, cluster=cluster, data_dir=data_dir, watcher=watcher)
+            wall = sum(seconds) / runner.workers
+            console.print(f"{len(expected)} runs are missing: about {duration(wall)} with {runner.workers} at a time.")
             summary = runner.make(lambda: [run.config for run in queued(books, costs)], hours * 3600)
     except KeyboardInterrupt:
         _print_gain(before, [read_table(book) for book in books], as_json)

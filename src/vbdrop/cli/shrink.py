@@ -2,8 +2,12 @@
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +15,10 @@ import numpy as np
 import typer
 from torch import Tensor, nn
 
+from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import out as console
 from vbdrop.cli.console import print_json, usage, verb
-from vbdrop.cli.options import TARGET_HELP, AsJson
+from vbdrop.cli.options import TARGET_HELP, WORKERS, AsJson, On
 from vbdrop.cli.report import write_page
 from vbdrop.exporting import ExportError
 from vbdrop.files import write_atomically
@@ -28,7 +33,39 @@ EXPORTS = ("small.onnx", "small.c")
 EXAMPLES = """\b
 vbdrop shrink mymodule:make_model --data mymodule:loaders --target macs=5 --epochs 20 --out small/
 vbdrop shrink mymodule:make_model --data mymodule:loaders --target "max_bytes=50 kB" --epochs 20 --out small/
+vbdrop shrink mymodule:make_model --data mymodule:loaders --target macs=2 --target macs=5 --epochs 20 --out both/
 """
+
+CHECKPOINT, RESULT = "run.pt", "result.json"
+
+
+@dataclass(frozen=True)
+class ShrinkRequest:
+    """What the command line asks for, with one target; another process can do it.
+
+    Attributes:
+        model: The function that makes the model, ``module:function``.
+        data: The same for the data.
+        loss: The same for the loss; None for the default.
+        target: The target, as on the command line.
+        epochs: Epochs of the whole run.
+        lr: The learning rate.
+        batch: Examples per step.
+        seed: Seed of data order and noise.
+        progress: Whether to show it.
+        home: Where the modules are, besides those that are installed.
+    """
+
+    model: str
+    data: str
+    loss: str | None
+    target: str
+    epochs: int
+    lr: float
+    batch: int
+    seed: int
+    progress: bool
+    home: str
 
 
 @app.command("shrink", epilog=EXAMPLES)
@@ -46,8 +83,8 @@ def shrink_model(
         ),
     ],
     target: Annotated[
-        str,
-        typer.Option(metavar="NAME=VALUE", help=TARGET_HELP, show_default=False),
+        list[str],
+        typer.Option(metavar="NAME=VALUE", help=f"{TARGET_HELP} May be repeated.", show_default=False),
     ],
     epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of the whole run.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", show_default=False)],
@@ -62,34 +99,80 @@ def shrink_model(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of data order and noise.")] = 0,
+    on: On = "here",
     as_json: AsJson = False,
 ) -> None:
     """Shrink your own model to a target size.
 
     The folder gets the small model as safetensors, as ONNX and C if the model can be exported, result.json, and a page
-    with the walk to that size. If the run is killed, the same command resumes it.
+    with the walk to that size. If the run is killed, the same command resumes it. With several targets, each gets a
+    folder of its own in it.
     """
-    with usage():
-        wanted = Target.parse(target)
-    built = made_model(model)
-    train, valid = made_data(data)
-    chosen_loss = default_loss if loss is None else found_function(loss, "--loss")
-    out.mkdir(parents=True, exist_ok=True)
+    check_on(on)
+    requests = {}
+    for text in target:
+        with usage():
+            Target.parse(text)
+        folder = out if len(target) == 1 else out / re.sub(r"[^A-Za-z0-9.]+", "-", text)
+        requests[folder] = ShrinkRequest(
+            model, data, loss, text, epochs, lr, batch, seed, not as_json and on == "here", str(Path.cwd())
+        )
+    made = _made_small(requests, on)
+    texts = [answer.pop("text") for answer in made]
+    if as_json:
+        print_json(made[0] if len(made) == 1 else made)
+        return
+    for answer, text in zip(made, texts, strict=True):
+        console().print(text, soft_wrap=True)
+        for line in (*answer["files"], *(f"{name}: {why}" for name, why in answer["missing"].items())):
+            console().print(line, soft_wrap=True)
+
+
+def _made_small(requests: dict[Path, ShrinkRequest], on: str) -> list[dict[str, Any]]:
+    """Do what was asked, each in its folder, one after the other here or together on a cluster."""
+    if on == "here":
+        for folder in requests:
+            folder.mkdir(parents=True, exist_ok=True)
+        return [make_small(asked, folder, str) for folder, asked in requests.items()]
+    with cluster_of(on, WORKERS):
+        from vbdrop.integrations.ray import RemoteFolder  # it needs ray, which is there now
+
+        tasks = [
+            RemoteFolder(partial(make_small, asked), folder, CHECKPOINT, RESULT) for folder, asked in requests.items()
+        ]
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            made = list(pool.map(lambda task: task.run(str), tasks))
+    for answer, folder in zip(made, requests, strict=True):
+        answer["files"] = [f"{folder}/{Path(line.partition(',')[0]).name}" for line in answer["files"]]
+    return made
+
+
+def make_small(asked: ShrinkRequest, folder: Path, say: Callable[[str], Any]) -> dict[str, Any]:
+    """Shrink a model as it was asked for.
+
+    Args:
+        asked: What is asked for.
+        folder: Gets the files.
+        say: Not used: there is nothing to tell before the end.
+
+    Returns:
+        The figures, the files and what is missing, and a text.
+    """
+    built = made_model(asked.model, asked.home)
+    train, valid = made_data(asked.data, asked.home)
+    loss = default_loss if asked.loss is None else found_function(asked.loss, "--loss", asked.home)
     with usage():
         try:
             result = shrink(
-                built, train, valid=valid, target=wanted, epochs=epochs, lr=lr, batch_size=batch, seed=seed,
-                checkpoint=out / "run.pt", progress=not as_json, loss=chosen_loss,
+                built, train, valid=valid, target=Target.parse(asked.target), epochs=asked.epochs, lr=asked.lr,
+                batch_size=asked.batch, seed=asked.seed, checkpoint=folder / CHECKPOINT, progress=asked.progress,
+                loss=loss,
             )  # fmt: skip
         except TypeError as error:
             raise typer.BadParameter(str(error)) from error
-    files, missing = write_files(result, out)
-    if as_json:
-        print_json({**json.loads(result.to_json()), "files": files, "missing": missing})
-        return
-    console().print(str(result), soft_wrap=True)
-    for line in (*files, *(f"{name}: {why}" for name, why in missing.items())):
-        console().print(line, soft_wrap=True)
+    files, missing = write_files(result, folder)
+    figures: dict[str, Any] = json.loads(result.to_json())
+    return {**figures, "files": files, "missing": missing, "text": str(result)}
 
 
 def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -102,14 +185,14 @@ def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str
             files.append(str(result.export(folder / name)))
         except (ExportError, ImportError, ValueError) as error:
             missing[name] = str(error).splitlines()[0]
-    write_atomically(folder / "result.json", result.to_json().encode())
-    files.append(str(folder / "result.json"))
     files.append(f"{write_page(render_walk(result.figures()), folder / 'report.html')}, the walk: open it in a browser")
+    write_atomically(folder / RESULT, result.to_json().encode())
+    files.append(str(folder / RESULT))
     return files, missing
 
 
-def found_function(name: str, option: str) -> Callable[..., Any]:
-    """Return the function named by ``module:function``; the module may be in the current folder.
+def found_function(name: str, option: str, home: str = ".") -> Callable[..., Any]:
+    """Return the function named by ``module:function``; the module may be in the folder ``home``.
 
     Example:
         >>> found_function("math:sqrt", "--loss")(9.0)
@@ -118,7 +201,7 @@ def found_function(name: str, option: str) -> Callable[..., Any]:
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise typer.BadParameter(f"{option} must look like module:function; got {name!r}.")
-    here = str(Path.cwd())
+    here = str(Path(home).absolute())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -133,17 +216,17 @@ def found_function(name: str, option: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def made_model(name: str) -> nn.Module:
+def made_model(name: str, home: str = ".") -> nn.Module:
     """The model that a function makes."""
-    model = found_function(name, "MODULE:FUNCTION")()
+    model = found_function(name, "MODULE:FUNCTION", home)()
     if not isinstance(model, nn.Module):
         raise typer.BadParameter(f"{name} must return a torch.nn.Module; it returned {type(model).__name__}.")
     return model
 
 
-def made_data(name: str) -> tuple[Any, Any]:
+def made_data(name: str, home: str = ".") -> tuple[Any, Any]:
     """The training and validation data that a function makes; None for the second if it makes only the first."""
-    data = found_function(name, "--data")()
+    data = found_function(name, "--data", home)()
     if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, Tensor | np.ndarray) for part in data):
         return data
     if isinstance(data, tuple) and not all(isinstance(part, Tensor | np.ndarray) for part in data):

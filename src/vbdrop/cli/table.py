@@ -11,6 +11,7 @@ from vbdrop.cli.options import (
     Cost,
     DataDir,
     KeepWeights,
+    On,
     Output,
     Quick,
     Records,
@@ -27,6 +28,7 @@ app = verb()
 EXAMPLES = """\b
 vbdrop table 4                    what has been recorded
 vbdrop table 4 --run --workers 2  run the rest; may be stopped and started again at will
+vbdrop table 4 --run --on ray     the same on a Ray cluster
 vbdrop table 4 --quick            everything small, on digits that come with the package
 """
 
@@ -48,6 +50,7 @@ def table(
         list[str] | None, typer.Option(metavar="KEY", help="Only this column; may be repeated.", show_default=False)
     ] = None,
     workers: Workers = WORKERS,
+    on: On = "here",
     records: Records = None,
     data_dir: DataDir = None,
     keep_weights: KeepWeights = False,
@@ -69,6 +72,7 @@ def table(
         row or [],
         column or [],
         workers,
+        on,
         records,
         data_dir,
         keep_weights,

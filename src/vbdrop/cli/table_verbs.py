@@ -12,12 +12,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
+from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import err, grid, out, print_json, usage
 from vbdrop.cli.narrow_tables import fitted
 from vbdrop.cli.run_progress import Bars, Lines, network
 from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, markdown, splits
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
+from vbdrop.experiments.runner import Processes
 from vbdrop.experiments.table_text import NOT_RUN, PAPER, missing, notes, questions, sheets
 from vbdrop.files import write_atomically
 from vbdrop.sheets import Sheet
@@ -38,6 +40,7 @@ class Asked:
         rows: Only these rows; all if there are none.
         columns: Only these columns.
         workers: How many processes.
+        on: Where they are; see :mod:`vbdrop.cli.clusters`.
         records: The folder of records; None for the usual one.
         data_dir: Where the data are.
         keep_weights: Keep the trained models.
@@ -52,6 +55,7 @@ class Asked:
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     workers: int = 1
+    on: str = "here"
     records: Path | None = None
     data_dir: Path | None = None
     keep_weights: bool = False
@@ -78,7 +82,8 @@ def answer(protocol: Protocol, asked: Asked) -> None:
             protocol = protocol.with_seeds(asked.seeds)
         if asked.defaults and not (asked.run or asked.cost or protocol.quick):
             raise ValueError("`--defaults` says how to run: it needs --run, --cost or --quick.")
-        runner = Runner(folder, workers=asked.workers, data_dir=asked.data_dir, keep_weights=asked.keep_weights)
+        Processes(asked.workers)
+        check_on(asked.on)
         for path in asked.output:
             check_output(path)
         for key in asked.rows:
@@ -97,25 +102,29 @@ def answer(protocol: Protocol, asked: Asked) -> None:
         _print_costs(runs, seconds, asked.workers, asked.as_json)
         return
     missing_runs = book.without_trials if asked.defaults else book.missing
-    failed = bool(runs) and _make(runner, lambda: missing_runs(*part), runs, seconds)
+    failed = bool(runs) and _make(folder, asked, lambda: missing_runs(*part), runs, seconds)
     _show(read_table(book, *part), asked)
     if failed:
         raise typer.Exit(1)
 
 
-def _make(runner: Runner, missing: Callable[[], Sequence[Config]], runs: list[Config], seconds: list[float]) -> bool:
+def _make(
+    folder: Path, asked: Asked, missing: Callable[[], Sequence[Config]], runs: list[Config], seconds: list[float]
+) -> bool:
     """Make the runs, watched; return whether one of them failed."""
     console = err()
-    processes = f"{runner.workers} process" + ("es" if runner.workers > 1 else "")
-    wall = max(sum(seconds) / runner.workers, *seconds)
-    count = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
-    console.print(f"{count} to make: about {duration(wall)} with {processes}, from steps measured just now.")
-    with Bars(console, runs, seconds) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
-        try:
-            summary = runner.make(missing)
-        except KeyboardInterrupt:
-            console.print("Stopped. The same command goes on with it.")
-            raise typer.Exit(STOPPED) from None
+    with cluster_of(asked.on, asked.workers) as cluster:
+        runner = Runner(folder, cluster=cluster, data_dir=asked.data_dir, keep_weights=asked.keep_weights)
+        processes = f"{runner.workers} process" + ("es" if runner.workers > 1 else "")
+        wall = max(sum(seconds) / runner.workers, *seconds)
+        count = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
+        console.print(f"{count} to make: about {duration(wall)} with {processes}, from steps measured just now.")
+        with Bars(console, runs, seconds) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
+            try:
+                summary = runner.make(missing)
+            except KeyboardInterrupt:
+                console.print("Stopped. The same command goes on with it.")
+                raise typer.Exit(STOPPED) from None
     return bool(summary.failed)
 
 

@@ -92,7 +92,7 @@ def evidence_lost(model: nn.Module, threshold: float | None, elbo: ELBO | None =
 
 @torch.no_grad()
 def evidence_threshold(model: nn.Module, nats: float) -> float:
-    """The threshold at which a cut takes most and loses at most this much evidence; infinite if nothing can go.
+    """The threshold that removes most and loses at most this much evidence; infinite if nothing can be removed.
 
     It is halfway between the last weight that goes and the first one that stays, so that rounding moves neither.
 

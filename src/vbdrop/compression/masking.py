@@ -54,7 +54,7 @@ def judge_of(model: nn.Module, threshold: float | None) -> nn.Module:
 
 
 def forget_unused_noise_(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[set[str], set[str]]:
-    """Make the converted layers plain that the forward goes around, reading their weight as it is.
+    """Make plain the converted layers that the forward bypasses by reading their weight directly.
 
     Their masks and gates have no effect on the outputs, and must have none on the small model.
 

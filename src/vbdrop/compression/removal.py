@@ -53,10 +53,10 @@ def remove(
 ) -> Removal:
     """Make a small copy of a masked model.
 
-    The first plan counts whose model gives the outputs of the judge: with the class's own forward if it may still hold
+    The first plan whose model gives the judge's outputs is used: with the class's own forward if it may still hold
     (a trace does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less
     removed. It is compared on the example inputs and on noise, also in batches and sizes for which the forward may take
-    another way. A new forward that holds for the sizes of the example alone refuses others.
+    another branch. A new forward that holds for the sizes of the example alone refuses others.
 
     Args:
         model: A plain model with exact zeros, in eval mode.
@@ -64,7 +64,7 @@ def remove(
         args: Example inputs by position.
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
-        rewrite_gain: The share of the weights that must go besides, compared with the class's own forward, for that.
+        rewrite_gain: By which share of the weights a new forward must beat the class's own to replace it.
         judge: The model whose outputs count; None for the masked model itself.
         sizes: Other sizes of inputs to try; None to look for them.
     """

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeAlias
 
 from vbdrop.experiments.config import Config
 
@@ -61,10 +61,63 @@ class RunsSummary:
     traces: dict[str, str] = field(default_factory=dict)
 
 
-class _Worker:
+class Worker(Protocol):
+    """Makes one run after the other, and puts what happens into the queue of the runner."""
+
+    config: Config | None
+    """The run that it is making."""
+
+    def start(self, config: Config, task: dict[str, Any]) -> None:
+        """Start a run; the task is that of :func:`vbdrop.experiments.worker.serve`, without the settings."""
+
+    def last_words(self) -> str:
+        """Why it died."""
+
+    def stop(self) -> None:
+        """End at once, whatever it is doing."""
+
+
+Events: TypeAlias = "queue.Queue[tuple[Worker, dict[str, Any]]]"
+"""What workers tell a runner, as :func:`vbdrop.experiments.worker.serve` does; ``died`` for one that is gone."""
+
+
+class Cluster(Protocol):
+    """Where a runner makes its runs."""
+
+    @property
+    def size(self) -> int:
+        """How many runs it makes at once; it may change."""
+
+    def worker(self, events: Events) -> Worker:
+        """A new worker."""
+
+
+class Processes:
+    """Processes of this machine, one thread each.
+
+    Args:
+        workers: How many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ValueError(f"`workers` must be a number of processes, an int >= 1; got {workers!r}.")
+        self._workers = workers
+
+    @property
+    def size(self) -> int:
+        """The number of processes."""
+        return self._workers
+
+    def worker(self, events: Events) -> Worker:
+        """Start a process."""
+        return _Process(events)
+
+
+class _Process:
     """A worker process; a thread puts its answers into the runner's queue."""
 
-    def __init__(self, events: "queue.Queue[tuple[_Worker, dict[str, Any]]]") -> None:
+    def __init__(self, events: Events) -> None:
         self.config: Config | None = None
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -80,7 +133,7 @@ class _Worker:
         self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
         self._reader.start()
 
-    def _read(self, events: "queue.Queue[tuple[_Worker, dict[str, Any]]]") -> None:
+    def _read(self, events: Events) -> None:
         if self._process.stdout is not None:
             for line in self._process.stdout:
                 events.put((self, json.loads(line)))
@@ -90,7 +143,7 @@ class _Worker:
         self.config = config
         if self._process.stdin is not None:
             try:
-                self._process.stdin.write(json.dumps(task) + "\n")
+                self._process.stdin.write(json.dumps({**task, "config": config.as_dict()}) + "\n")
                 self._process.stdin.flush()
             except BrokenPipeError:
                 pass  # it died, and its reader says so
@@ -121,6 +174,7 @@ class Runner:
     Args:
         records: The folder of records.
         workers: The number of processes.
+        cluster: Where the runs are made, in the place of processes of this machine.
         data_dir: The folder of the data.
         keep_weights: Keep the trained models.
         watcher: Receives the events.
@@ -131,21 +185,25 @@ class Runner:
         records: Path,
         *,
         workers: int = 1,
+        cluster: Cluster | None = None,
         data_dir: Path | None = None,
         keep_weights: bool = False,
         watcher: Watcher | None = None,
     ) -> None:
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ValueError(f"`workers` must be a number of processes, an int >= 1; got {workers!r}.")
         self.records = records
-        self.workers = workers
+        self.cluster: Cluster = cluster or Processes(workers)
         self.watcher: Watcher = watcher or Unwatched()
         self._task = {
             "records": str(records),
             "data_dir": None if data_dir is None else str(data_dir),
             "keep_weights": keep_weights,
         }
-        self._events: queue.Queue[tuple[_Worker, dict[str, Any]]] = queue.Queue()
+        self._events: Events = queue.Queue()
+
+    @property
+    def workers(self) -> int:
+        """How many runs are made at once."""
+        return self.cluster.size
 
     def make(self, missing: Callable[[], Sequence[Config]], seconds: float = math.inf) -> RunsSummary:
         """Make all runs, until only failed ones are missing or the time is up.
@@ -158,8 +216,8 @@ class Runner:
         summary = RunsSummary()
         end = time.monotonic() + seconds
         runs: Sequence[Config] | None = None
-        idle: list[_Worker] = []
-        active: list[_Worker] = []
+        idle: list[Worker] = []
+        active: list[Worker] = []
         elsewhere: set[str] = set()
         try:
             while True:
@@ -186,20 +244,20 @@ class Runner:
             for worker in (*idle, *active):
                 worker.stop()
 
-    def _waiting(self, runs: Sequence[Config], active: list[_Worker], summary: RunsSummary) -> list[Config]:
+    def _waiting(self, runs: Sequence[Config], active: list[Worker], summary: RunsSummary) -> list[Config]:
         taken = {worker.config.id for worker in active if worker.config is not None}
         taken |= {config.id for config, _ in summary.failed}
         return [config for config in runs if config.id not in taken]
 
-    def _hand_out(self, ready: list[Config], idle: list[_Worker], active: list[_Worker]) -> None:
+    def _hand_out(self, ready: list[Config], idle: list[Worker], active: list[Worker]) -> None:
         for config in ready[: self.workers - len(active)]:
-            worker = idle.pop() if idle else _Worker(self._events)
+            worker = idle.pop() if idle else self.cluster.worker(self._events)
             active.append(worker)
             self.watcher.started(config)
-            worker.start(config, {**self._task, "config": config.as_dict()})
+            worker.start(config, self._task)
 
     def _ended(
-        self, worker: _Worker, event: dict[str, Any], summary: RunsSummary, elsewhere: set[str], idle: list[_Worker]
+        self, worker: Worker, event: dict[str, Any], summary: RunsSummary, elsewhere: set[str], idle: list[Worker]
     ) -> None:
         config = worker.config
         if config is None:

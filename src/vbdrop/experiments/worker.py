@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,12 +37,17 @@ def serve(tasks: TextIO, answers: TextIO) -> None:
         tasks: Lines with ``config``, ``records``, ``data_dir`` and ``keep_weights``.
         answers: Receives lines with ``kind``: ``progress``, ``finished``, ``busy`` or ``failed``.
     """
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
     torch.set_num_threads(1)
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=_read, args=(tasks, waiting), daemon=True).start()
     while True:
         task = waiting.get()
-        _answer(answers, _made(task, answers))
+        say(made(task, say))
 
 
 def _read(tasks: TextIO, waiting: "queue.Queue[dict[str, Any]]") -> None:
@@ -50,14 +56,23 @@ def _read(tasks: TextIO, waiting: "queue.Queue[dict[str, Any]]") -> None:
     os._exit(0)
 
 
-def _made(task: dict[str, Any], answers: TextIO) -> dict[str, Any]:
+def made(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Make the run of a task.
+
+    Args:
+        task: What :func:`serve` reads.
+        say: Called with the progress, now and then.
+
+    Returns:
+        How it ended.
+    """
     data_dir = task["data_dir"]
     try:
         execute(
             from_dict(task["config"]),
             Path(task["records"]),
             data_dir=None if data_dir is None else Path(data_dir),
-            report=_progress(answers),
+            report=_progress(say),
             keep_weights=task["keep_weights"],
         )
     except BusyError:
@@ -68,7 +83,7 @@ def _made(task: dict[str, Any], answers: TextIO) -> dict[str, Any]:
     return {"kind": "finished"}
 
 
-def _progress(answers: TextIO) -> Report:
+def _progress(say: Callable[[dict[str, Any]], None]) -> Report:
     last, said = 0.0, ""
 
     def report(done: int, steps: int, epoch: Epoch | None) -> None:
@@ -76,14 +91,9 @@ def _progress(answers: TextIO) -> Report:
         said = figures(epoch) or said
         if time.monotonic() - last >= SECONDS or done == steps:
             last = time.monotonic()
-            _answer(answers, {"kind": "progress", "done": done, "steps": steps, "said": said})
+            say({"kind": "progress", "done": done, "steps": steps, "said": said})
 
     return report
-
-
-def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
 
 
 def main() -> None:

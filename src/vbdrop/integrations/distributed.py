@@ -33,6 +33,7 @@ def shrink_ranks_(
     wrapped: DistributedDataParallel,
     example_inputs: Any,  # noqa: ANN401 -- as compress takes them
     optimizer: Optimizer | None = None,
+    plans: list[Plan] | None = None,
     **options: Any,  # noqa: ANN401 -- as DistributedDataParallel takes them
 ) -> DistributedDataParallel:
     """Remove from the model of all ranks, and from their optimizers, what is dead, and wrap it anew.
@@ -43,6 +44,8 @@ def shrink_ranks_(
         wrapped: The model inside `torch.nn.parallel.DistributedDataParallel`; it cannot be used afterwards.
         example_inputs: Inputs that the model accepts.
         optimizer: The optimizer of this rank.
+        plans: Gets the plan appended, for a checkpoint: a fresh model and its optimizer have the shapes of this one
+            after `vbdrop.apply_plan_` with each of them.
         options: Arguments for the new `DistributedDataParallel`.
 
     Returns:
@@ -61,6 +64,8 @@ def shrink_ranks_(
         return wrapped
     apply_plan_(plan, model, optimizer)
     _check_same(digest(model), "the smaller model", group)
+    if plans is not None:
+        plans.append(plan)
     return DistributedDataParallel(model, process_group=group, **options)
 
 

@@ -32,11 +32,13 @@ class VBDropCallback(pl.Callback):
         submodule: The name of the part of the module that is converted; the whole module by default.
         rate_lr: The learning rate of the rates; None for that of the weights.
         shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
-        example_inputs: Inputs that the (sub)module accepts, for ``shrink_every`` and ``compress_at_end``.
+        example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
+            With a target, `vbdrop.Units` gets one gate per channel group.
         compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again
             from the training data; see `compressed`.
         log: Whether scalars are logged.
-        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``.
+        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
+            is the trainer's ``max_epochs``.
 
     Attributes:
         compressed: What `vbdrop.compress` gave, after a training with ``compress_at_end``.
@@ -64,7 +66,9 @@ class VBDropCallback(pl.Callback):
             raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
         if example_inputs is None and (shrink_every is not None or compress_at_end):
             raise ValueError("`example_inputs` must be inputs of the model, to shrink or to compress it; got None.")
-        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr)
+        self._session = Session(
+            modes, {"n_train": n_train, **objective}, rate_lr, example_inputs if "target" in objective else None
+        )
         self._submodule, self._log = submodule, log
         self._shrink_every, self._example_inputs, self._compress_at_end = shrink_every, example_inputs, compress_at_end
         self._nll_sum, self._nll_count = 0.0, 0
@@ -84,7 +88,8 @@ class VBDropCallback(pl.Callback):
                 "`shrink_every` must be None with several processes: the wrapped model cannot change its shapes in "
                 f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in a loop of your own."
             )
-        self._session.prepare_(pl_module.get_submodule(self._submodule))
+        epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
+        self._session.prepare_(pl_module.get_submodule(self._submodule), epochs=epochs)
         own = pl_module.on_load_checkpoint
 
         def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning tells callbacks after it has loaded
@@ -165,13 +170,20 @@ def _moved(loader: Any, pl_module: Any) -> Iterator[Any]:  # noqa: ANN401
         yield pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
 
-def restore_(pl_module: nn.Module, checkpoint: Mapping[str, Any], *, submodule: str = "") -> nn.Module:
+def restore_(
+    pl_module: nn.Module,
+    checkpoint: Mapping[str, Any],
+    *,
+    submodule: str = "",
+    example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+) -> nn.Module:
     """Give a fresh, plain `LightningModule` the conversion, the shapes and the tensors of a checkpoint.
 
     Args:
         pl_module: The module as it is built, before any conversion.
         checkpoint: What `torch.load` read from the file that a `Trainer` with a `VBDropCallback` has written.
         submodule: The name of the part that was converted, as the callback had it.
+        example_inputs: Inputs that this part accepts, if it was converted with them.
 
     Returns:
         The same module.
@@ -183,6 +195,6 @@ def restore_(pl_module: nn.Module, checkpoint: Mapping[str, Any], *, submodule: 
     state = checkpoint.get("callbacks", {}).get(key)
     if not state:
         raise ValueError("`checkpoint` must be one that was written with a VBDropCallback; it has no state of one.")
-    restore_shape_(pl_module.get_submodule(submodule), state)
+    restore_shape_(pl_module.get_submodule(submodule), state, example_inputs)
     pl_module.load_state_dict(checkpoint["state_dict"])
     return pl_module

@@ -1,6 +1,7 @@
 """What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.objective.attachment import Handle
 from vbdrop.objective.divergence import noisy_tensors
+from vbdrop.targets import Target
 
 
 class Session:
@@ -23,6 +25,8 @@ class Session:
         modes: How the model is converted; none for one that already is.
         objective: The arguments of `vbdrop.ELBO` besides the model.
         rate_lr: The learning rate of the rates; None for that of the weights.
+        example_inputs: Inputs of the model: with them, `vbdrop.Units` gets one gate per channel group or head, and a
+            target its sizes.
 
     Attributes:
         elbo: The objective, from `prepare_` on.
@@ -40,9 +44,17 @@ class Session:
         >>> session.detach()
     """
 
-    def __init__(self, modes: Sequence[Mode], objective: Mapping[str, Any], rate_lr: float | None = None) -> None:
+    def __init__(
+        self,
+        modes: Sequence[Mode],
+        objective: Mapping[str, Any],
+        rate_lr: float | None = None,
+        example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+    ) -> None:
         self.modes, self.objective, self.rate_lr = tuple(modes), dict(objective), rate_lr
+        self.example_inputs = example_inputs
         self.plans: list[Plan] = []
+        self._conversion: list[dict[str, Any]] | TypeError = []
         self._elbo: ELBO | None = None
         self._handles: list[Handle] = []
 
@@ -58,8 +70,13 @@ class Session:
         """Whether there is an `elbo`."""
         return self._elbo is not None
 
-    def prepare_(self, model: nn.Module) -> ELBO:
+    def prepare_(self, model: nn.Module, *, steps: int | None = None, epochs: float | None = None) -> ELBO:
         """Convert a model, unless it already is, and make its objective.
+
+        Args:
+            model: The model.
+            steps: The optimizer steps of the training, for a target that has no length of its own.
+            epochs: The same in epochs.
 
         Raises:
             ValueError: If the model is not converted and there are no modes.
@@ -72,9 +89,24 @@ class Session:
                     "the model has no converted layer: pass modes such as vbdrop.Weights() here, or call "
                     "vbdrop.convert_(model, ...) before."
                 )
-            convert_(model, *self.modes)
-        self._elbo = ELBO(model, **self.objective)
+            convert_(model, *self.modes, example_inputs=self.example_inputs)
+        try:
+            self._conversion = describe_conversion(model)  # now, in the original shape
+        except TypeError as error:  # it can be trained, but not saved
+            self._conversion = error
+        self._elbo = ELBO(model, **self._complete_objective(steps, epochs))
         return self._elbo
+
+    def _complete_objective(self, steps: int | None, epochs: float | None) -> dict[str, Any]:
+        """The arguments of the ELBO; what a target does not say itself comes from the trainer."""
+        target = self.objective.get("target")
+        if not isinstance(target, Target):
+            return self.objective
+        if target.steps is None and target.epochs is None:
+            target = replace(target, steps=steps, epochs=epochs)
+        if target.example_inputs is None:
+            target = replace(target, example_inputs=self.example_inputs)
+        return {**self.objective, "target": target}
 
     def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = ()) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
@@ -121,9 +153,15 @@ class Session:
         return plan
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state."""
+        """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state.
+
+        Raises:
+            TypeError: If the conversion cannot be written down, for a prior of your own, for instance.
+        """
+        if isinstance(self._conversion, TypeError):
+            raise self._conversion
         return {
-            "conversion": describe_conversion(self.elbo.model),
+            "conversion": self._conversion,
             "plans": [plan.to_json() for plan in self.plans],
             "elbo": self.elbo.state_dict(),
         }
@@ -140,12 +178,17 @@ class Session:
         self.elbo.load_state_dict(state["elbo"])
 
 
-def restore_shape_(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+def restore_shape_(
+    model: nn.Module,
+    state: Mapping[str, Any],
+    example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+) -> nn.Module:
     """Convert and shrink a fresh, plain model as the one of a checkpoint, so that its tensors can be loaded.
 
     Args:
         model: A plain model as it was before the training.
         state: The `Session.state_dict` in the checkpoint.
+        example_inputs: Inputs that the model accepts, if it was converted with them.
 
     Returns:
         The same model.
@@ -158,7 +201,7 @@ def restore_shape_(model: nn.Module, state: Mapping[str, Any]) -> nn.Module:
         >>> list(restore_shape_(nn.Linear(4, 2), session.state_dict()).state_dict()) == list(model.state_dict())
         True
     """
-    convert_as_described_(model, state["conversion"])
+    convert_as_described_(model, state["conversion"], example_inputs)
     for plan in state["plans"]:
         apply_plan_(Plan.from_json(plan), model)
     return model

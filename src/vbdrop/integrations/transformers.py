@@ -29,6 +29,9 @@ RATES_FILE = "vbdrop.safetensors"
 CONVERSION_FILE = "vbdrop.json"
 """How the model was converted."""
 
+STATE_FILE = "vbdrop_state.json"
+"""The state of the objective and of its target, in a checkpoint."""
+
 
 class VBDropCallback(hf.TrainerCallback):
     """Trains the model of a `transformers.Trainer` as a Bayesian one.
@@ -45,15 +48,26 @@ class VBDropCallback(hf.TrainerCallback):
         n_train: What the trainer's loss is a mean over, in the whole training set: the number of examples for a
             classification of sequences, the number of tokens with a label for a language model.
         rate_lr: The learning rate of the rates; None for that of the weights.
-        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``.
+        example_inputs: Inputs of the model, such as a dict with ``input_ids``. With them, `vbdrop.Units` gets one gate
+            per head and per channel group; a target needs them.
+        objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
+            is that of the training.
 
     Example:
         >>> import vbdrop
         >>> callback = VBDropCallback(vbdrop.Units(), n_train=25_000, kl_weight=0.1, warmup=vbdrop.Warmup(ramp=1))
     """
 
-    def __init__(self, *modes: Mode, n_train: int, rate_lr: float | None = None, **objective: Any) -> None:  # noqa: ANN401
-        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr)
+    def __init__(
+        self,
+        *modes: Mode,
+        n_train: int,
+        rate_lr: float | None = None,
+        example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
+        **objective: Any,  # noqa: ANN401 -- as the ELBO takes them
+    ) -> None:
+        self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr, example_inputs)
+        self._resumed_from: Path | None = None
 
     @property
     def elbo(self) -> ELBO:
@@ -73,7 +87,17 @@ class VBDropCallback(hf.TrainerCallback):
 
     def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
         """Convert the model."""
-        self._session.prepare_(model)
+        self._prepare_(args, model)
+
+    def _prepare_(self, args: Any, model: Any) -> None:  # noqa: ANN401
+        if args.max_steps > 0:
+            self._session.prepare_(model, steps=args.max_steps)
+        else:
+            self._session.prepare_(model, epochs=float(args.num_train_epochs))
+
+    def resume_from(self, checkpoint: Path) -> None:
+        """Say from which checkpoint the next training goes on; `VBDropTrainerMixin` does."""
+        self._resumed_from = checkpoint
 
     def on_train_begin(
         self,
@@ -85,10 +109,23 @@ class VBDropCallback(hf.TrainerCallback):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         """Attach the KL to the optimizer."""
-        self._session.prepare_(model)
+        self._prepare_(args, model)
+        self._load_state(state.global_step)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around it
         self._check_groups(inner)
         self._session.attach(inner)
+
+    def _load_state(self, step: int) -> None:
+        """Go on with a target from a checkpoint."""
+        checkpoint, self._resumed_from = self._resumed_from, None
+        if step == 0 or not self.elbo.observers:
+            return
+        if checkpoint is None:
+            raise ValueError(
+                "a target can only go on from a checkpoint in a VBDropTrainer, or in class MyTrainer("
+                "VBDropTrainerMixin, Trainer), which knows where the checkpoint is."
+            )
+        self.elbo.load_state_dict(json.loads((checkpoint / STATE_FILE).read_text()))
 
     def _check_groups(self, optimizer: Optimizer) -> None:
         """See that the rates are trained, and without weight decay: at this point it is too late to change that."""
@@ -112,6 +149,7 @@ class VBDropCallback(hf.TrainerCallback):
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
             save_rates(self.elbo.model, folder)
+            (folder / STATE_FILE).write_text(json.dumps(self.elbo.state_dict()) + "\n")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Detach the KL."""
@@ -126,6 +164,7 @@ class VBDropTrainerMixin:
         ...     pass
     """
 
+    args: Any
     callback_handler: Any
     optimizer: Any
 
@@ -140,6 +179,15 @@ class VBDropTrainerMixin:
             if isinstance(callback, VBDropCallback):
                 return callback
         raise ValueError("`callbacks` of the Trainer must have a VBDropCallback; there is none.")
+
+    def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Train, as the trainer does; a target goes on from the checkpoint, too."""
+        checkpoint = resume_from_checkpoint
+        if checkpoint is True:
+            checkpoint = hf.trainer_utils.get_last_checkpoint(self.args.output_dir)
+        if checkpoint:
+            self.vbdrop.resume_from(Path(checkpoint))
+        return super().train(resume_from_checkpoint, **kwargs)  # type: ignore[misc]
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The trainer's own optimizer, with the rates in groups without weight decay."""

@@ -1,4 +1,4 @@
-"""The C functions as functions of tensors; the caller has asked `choice` whether they can take these."""
+"""The C functions as functions of tensors; the caller has checked with `choice` that they accept them."""
 
 import ctypes
 from functools import lru_cache
@@ -11,7 +11,7 @@ from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
 from vbdrop.kernels.library import library
 
 PARALLEL_FROM = 32_768
-"""Tensors with fewer elements are done by one thread."""
+"""Tensors with fewer elements are processed by one thread."""
 STEPS_OF_AN_ELEMENT = 64
 """So many steps of a product take about as long as the work on one element of a tensor."""
 
@@ -49,7 +49,7 @@ def _has_products() -> bool:
 
 @lru_cache(maxsize=256)
 def room(name: str, *sizes: int) -> int:
-    """How many numbers of room a kernel needs for these sizes, by the C function of this name that says so."""
+    """How many floats of scratch space a kernel needs for these sizes, from the C function of this name."""
     found, _ = _kernels(0)
     return int(getattr(found, name)(*sizes))
 

@@ -124,7 +124,7 @@ def readable(grad: Tensor) -> Tensor:
 
 
 def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:
-    """Refuse a backward over tensors that are not as its forward saw them: the kernels would use the old sizes.
+    """Refuse a backward whose tensors changed since the forward: the kernels would use the old sizes.
 
     Autograd notices what is done to a tensor in place, but not that other memory was put behind it.
 

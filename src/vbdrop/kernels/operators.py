@@ -40,7 +40,7 @@ def _operator(
         shapes: Empty tensors of the shapes of its results.
         keep: Keeps for the backward what that needs.
         gradients: Its backward; None for an operator that is a backward itself.
-        tags: What torch has to know of it.
+        tags: Tags for torch.
     """
     name = schema.partition("(")[0]
 

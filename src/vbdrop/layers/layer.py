@@ -144,7 +144,8 @@ class NoisyLayer(Variational):
             return limit.clamp(LOWEST_LOG_SIGMA2, self.noise.log_sigma2)
         if self.noise is None:
             raise TypeError("the layer has no noisy weights.")
-        shape = {"weight": means.shape, "unit": (self.inputs_of(means),), "layer": ()}[self.noise.per]
+        # the rate of a whole layer has an axis, since FSDP shards no parameter without one
+        shape = {"weight": means.shape, "unit": (self.inputs_of(means),), "layer": (1,)}[self.noise.per]
         return torch.full(shape, self.noise.log_alpha, dtype=dtype, device=weight.device)
 
     @torch.no_grad()
@@ -201,8 +202,10 @@ class NoisyLayer(Variational):
         return upper_bounded(log_alpha, bound)
 
     def _expand_rate(self, log_alpha: Tensor) -> Tensor:
-        per_unit = isinstance(self.noise, Rates) and self.noise.per == "unit"
-        return self.per_input(log_alpha) if per_unit else log_alpha
+        per = self.noise.per if isinstance(self.noise, Rates) else "weight"
+        if per == "layer":
+            return log_alpha.reshape(())
+        return self.per_input(log_alpha) if per == "unit" else log_alpha
 
     # the forward
 
@@ -240,6 +243,9 @@ class NoisyLayer(Variational):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
         """Rates and gates that a plain ``state_dict`` does not have start afresh, if it has the layer's weights."""
         has_weights = all(prefix + name in state_dict for name in self.matrices)
+        rate = state_dict.get(prefix + "log_alpha")
+        if isinstance(rate, Tensor) and rate.dim() == 0:  # the rate of a layer, as it was in version 0.1
+            state_dict[prefix + "log_alpha"] = rate.reshape(1)
         for name in self.gate_names:
             for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
                 if has_weights and not any(key.startswith(below) for key in state_dict):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vbdrop._torch_compat import is_sharded
 from vbdrop.compression.evidence import lost_nats
 from vbdrop.convert import deterministic_
 from vbdrop.layers import NoisyTensor, Variational
@@ -61,6 +62,22 @@ def prunables(model: nn.Module) -> list[Prunable]:
         for entry in module.variational()
         if entry.threshold is not None
     ]
+
+
+def check_whole(model: nn.Module) -> None:
+    """Refuse a model of which this process has only a part.
+
+    Raises:
+        ValueError: Its parameters are distributed over processes.
+
+    Example:
+        >>> check_whole(nn.Linear(2, 2))
+    """
+    if is_sharded(model):
+        raise ValueError(
+            "a target needs whole parameters; those of this model are distributed over processes, as by fully_shard. "
+            "Train it with DistributedDataParallel, or with a kl_weight, and compress the gathered model at the end."
+        )
 
 
 def log_evidence(log_alpha: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from vbdrop.targets.controller import Controller
 from vbdrop.targets.cost_model import CostModel, press_by_cost_
 from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
 from vbdrop.targets.path import Path, Stage
-from vbdrop.targets.prunable import log_evidence, plain_without, prunables
+from vbdrop.targets.prunable import check_whole, log_evidence, plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter, in_words, size_in
 from vbdrop.targets.stopwatch import Stopwatch, Timing
 from vbdrop.targets.target import Target
@@ -127,6 +127,7 @@ class Pursuit:
         if target.example_inputs is None:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
         self.target, self._elbo = target, elbo
+        check_whole(elbo.model)
         self.timing, self._watch = timing, None
         if target.measured == "latency":
             args, kwargs = as_arguments(target.example_inputs)
@@ -196,6 +197,8 @@ class Pursuit:
 
     def before_step(self, elbo: ELBO, optimizer: Optimizer | None = None) -> None:
         """Press, cut or refine, right before a step of the optimizer."""
+        if self.step == 0:  # it may have been sharded in the meantime
+            check_whole(self.model)
         self._see_epoch(elbo.epoch)
         stage = self.stage
         steps = self.target.steps

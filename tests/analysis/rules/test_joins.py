@@ -175,3 +175,23 @@ def test_a_stack_and_a_replaced_slice_have_the_channels_of_their_parts():
     replaced = removed(Joined(replace, 10), X)
     assert only_dead(replaced.left)
     assert widths(replaced.model)[2] < 10
+
+
+class Affine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.scale, self.shift = nn.Parameter(torch.ones(1, 1, 6)), nn.Parameter(torch.zeros(1, 1, 6))
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(torch.lerp(torch.addcmul(self.shift, self.scale, x), torch.addcdiv(x, x, x + 9), 0.3))
+
+
+def test_arithmetic_on_three_tensors_ties_their_channels():
+    model = randomise_(Affine())
+    with torch.no_grad():
+        model.last.weight[:, :2] = 0
+    small = removed(model, torch.randn(3, 5, 4).double()).model
+    assert small.first.out_features == 4
+    assert small.scale.shape == small.shift.shape == (1, 1, 4)

@@ -82,3 +82,23 @@ def test_pooling_in_one_and_three_dimensions():
             model[0].weight[:3] = 0
         small = removed(model, torch.randn(2, 2, *[4] * d).double()).model
         assert small[0].out_channels == 2
+
+
+class Normed(nn.Module):
+    """Attention between the channels of each of two heads, which are divided by their norms over the positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6, bias=False), nn.Linear(6, 2)
+
+    def forward(self, x):
+        heads = self.first(x).view(len(x), x.shape[1], -1, 3).permute(0, 2, 3, 1)
+        heads = heads / heads.norm(dim=-1, keepdim=True).clamp_min(0.1)
+        return self.last((heads @ heads.mT @ heads).permute(0, 3, 1, 2).flatten(2))
+
+
+def test_a_norm_over_positions_leaves_heads_what_they_are():
+    model = randomise_(Normed())
+    with torch.no_grad():
+        model.last.weight[:, 3:] = 0
+    assert removed(model, torch.randn(3, 5, 4).double()).model.first.out_features == 3

@@ -150,3 +150,39 @@ def test_other_contractions_keep_everything():
         torch.randn(2, 4).double(),
     )
     assert removal.model.get_submodule("first").out_features == 6
+
+
+class Mixer(nn.Module):
+    """Two layers over channels, and between them layers that mix positions."""
+
+    def __init__(self, mix, *, bias: bool = True) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6, bias=False), nn.Linear(6, 2)
+        self.wide, self.narrow = nn.Linear(5, 7, bias=bias), nn.Linear(7, 5, bias=bias)
+        self.mix = mix
+
+    def forward(self, x):
+        return self.last(self.mix(self, self.first(x)))
+
+
+MIXING_POSITIONS = [
+    lambda net, x: net.narrow(net.wide(x.transpose(1, 2)).relu()).transpose(1, 2),
+    lambda net, x: x + net.narrow(net.wide(x.permute(0, 2, 1))).permute(0, 2, 1),
+]
+
+
+@pytest.mark.parametrize("sides", ["read", "written"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_channels_go_through_a_layer_that_mixes_positions(sides, bias):
+    x = torch.randn(3, 5, 4).double()
+    for mix in MIXING_POSITIONS:
+        model = randomise_(Mixer(mix, bias=bias))
+        with torch.no_grad():
+            if sides == "read":
+                model.last.weight[:, [1, 3]] = 0
+            else:
+                model.first.weight[[1, 3]] = 0
+        small = removed(model, x).model
+        # a channel that is zero stays zero without a bias, and becomes another constant for each position with one
+        assert small.first.out_features == (6 if sides == "written" and bias else 4)
+        assert (small.wide.weight.shape, small.narrow.weight.shape) == ((7, 5), (5, 7))

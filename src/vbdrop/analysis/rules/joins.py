@@ -10,6 +10,9 @@ from vbdrop.analysis.rules.parameters import parameter_channels
 
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "maximum", "minimum")
 
+OF_THREE = ("addcmul", "addcdiv", "lerp")
+"""Arithmetic on three tensors, element by element."""
+
 SELECTIONS = ("where", "masked_fill")
 """Operations that take each element from one of two tensors, as a third one says."""
 
@@ -56,7 +59,7 @@ def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | No
     if not grids:
         return None
     first = next(iter(grids.values()))
-    same_size = all(size_of(term) == size_of(node) for term in grids)
+    same_size = all(_has_all(term, node, known.axes) for term, known in grids.items())
     same = all(known.axes == first.axes and known.units.shape == first.units.shape for known in grids.values())
     others = [term for term in terms if term not in grids]
     fitting = [axis for axis in first.axes if all(_broadcasts(term, node, axis) for term in others)]
@@ -69,6 +72,12 @@ def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | No
         for term in grids:
             facts.channels_along(term, axis)
     return None
+
+
+def _has_all(term: fx.Node, node: fx.Node, axes: tuple[int, ...]) -> bool:
+    """Whether a term has as many axes as the result, and is not broadcast along these."""
+    own, size = size_of(term), size_of(node)
+    return len(own) == len(size) and all(own[axis] == size[axis] for axis in axes)
 
 
 def _parameter(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
@@ -172,6 +181,8 @@ def _values(node: fx.Node, placed: Placed) -> tuple[Tensor, Tensor]:
     """The constants of the result; a product with zero is zero whatever the other factor is."""
     found = list(placed.values())
     known, value = torch.stack([channels.known for channels in found]).all(0), found[0].value
+    if _operation(node) in OF_THREE:
+        return torch.zeros_like(known), value
     if _operation(node) in SELECTIONS:
         known, value = _selected(node, placed, value)
     elif all(term in placed for term in node.args[:2] if isinstance(term, fx.Node)):

@@ -4,7 +4,7 @@ from torch import fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts
 
-MIXING = (*("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum", "linalg_vector_norm"),)
+MIXING = ("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum")
 
 
 def mix(facts: ChannelFacts, node: fx.Node) -> None:

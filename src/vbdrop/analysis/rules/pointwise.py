@@ -14,7 +14,10 @@ POINTWISE = (
     *("clamp", "clamp_min", "clamp_max", "pow"),
 )
 
-IDENTITIES = ("clone", "alias", "detach", "contiguous", "dropout", "feature_dropout", "alpha_dropout", "_to_copy", "to")
+IDENTITIES = (
+    *("clone", "alias", "detach", "contiguous", "dropout", "feature_dropout", "alpha_dropout"),
+    *("_to_copy", "to", "type_as"),
+)
 """What leaves a value as it is in eval mode; a cast keeps it up to its precision."""
 
 

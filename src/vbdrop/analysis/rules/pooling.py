@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, concrete, size_of
 from vbdrop.analysis.rules.reductions import read_with_count
 
@@ -27,7 +27,9 @@ WITH_INDICES = (
 )
 AVERAGES = tuple(f"avg_pool{d}d" for d in _DIMENSIONS)
 PADS = ("pad", "constant_pad_nd")
-REDUCTIONS = ("mean", "amax", "amin", "sum")
+REDUCTIONS = ("mean", "amax", "amin", "sum", "linalg_vector_norm")
+DEPENDS_ON_COUNT = ("sum", "linalg_vector_norm")
+"""What these make of a constant depends on the size of the image, which the small model leaves open."""
 
 
 def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -87,13 +89,17 @@ def _added(widths: list[int], from_end: int) -> tuple[int, int]:
     return (widths[at], widths[at + 1]) if at < len(widths) else (0, 0)
 
 
-def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """A reduction over other axes than the channels'."""
-    channels, call = facts.channels(node.args[0]), arguments_of(node)
+    call, dims = arguments_of(node), len(size_of(node.args[0]))  # type: ignore[arg-type]
+    axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
+    grid = facts.by_node.get(node.args[0])  # type: ignore[arg-type]
+    if isinstance(grid, Grid) and not axes & set(grid.axes):
+        left = tuple(axis if call.get("keepdim") else axis - sum(a < axis for a in axes) for axis in grid.axes)
+        return Grid(left, grid.units, torch.zeros_like(grid.known), torch.zeros_like(grid.value))
+    channels = facts.channels(node.args[0])
     if channels is None:
         return None
-    dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
-    axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
     if channels.axis in axes:
         if _operation(node) in ("mean", "sum") and facts.counts(node):
             read_with_count(facts, node, channels)
@@ -102,8 +108,7 @@ def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         return None
     moved = channels.axis if call.get("keepdim") else channels.axis - sum(axis < channels.axis for axis in axes)
     result = channels.at(moved)
-    # a sum depends on the size of the image, which the small model leaves open
-    return _only_zeros(result) if _operation(node) == "sum" else result
+    return _only_zeros(result) if _operation(node) in DEPENDS_ON_COUNT else result
 
 
 def _operation(node: fx.Node) -> str:

@@ -128,7 +128,8 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     if reason or weight is None or weight_name is None:
         facts.keep(call.node, reason or "its weight is computed in the forward")
         return None
-    inputs = entering(facts, call.source, call.in_axis)
+    across = _across(facts, call)
+    inputs = entering(facts, call.source, call.in_axis, passed=across is not None)
     matrix = _by_group(weight, call.groups, call.transposed)
     nonzero, total = (matrix != 0).any(-1), matrix.sum(-1)
     outputs = Channels.varying(call.out_axis, facts.units.new(call.groups * nonzero.shape[1]))
@@ -139,15 +140,38 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     )
     tie(facts, product)
     facts.products.append(product)
-    return outputs
+    if across is None:
+        return outputs
+    facts.pin(outputs)
+    zero = across.known & (across.value == 0) if call.bias is None else torch.zeros_like(across.known)
+    return across.with_values(zero, across.value)
 
 
-def entering(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels:
-    """The channels that enter; where they are not known, or lie on another axis, all of them stay."""
+def _across(facts: ChannelFacts, call: ProductCall) -> Channels | None:
+    """The channels that a product does to each alone what it does: those on an axis before the one that it works on.
+
+    So a layer that mixes positions, as in an MLP-Mixer, leaves the channels what they are.
+    """
+    if facts.channels_along(call.source, call.in_axis) is not None:
+        return None
+    channels = facts.channels(call.source)
+    passes = channels is not None and channels.axis < call.in_axis == call.out_axis
+    return channels if passes else None
+
+
+def entering(facts: ChannelFacts, node: fx.Node, axis: int, *, passed: bool = False) -> Channels:
+    """The channels that enter; where they are not known, or lie on another axis, all of them stay.
+
+    Args:
+        facts: The forward pass.
+        node: What enters.
+        axis: The axis that the product reads.
+        passed: Whether channels on another axis go through.
+    """
     channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
         return channels
-    if channels is not None:
+    if channels is not None and not passed:
         facts.pin(channels)
     return facts.pinned_channels(axis, size_of(node)[axis])
 

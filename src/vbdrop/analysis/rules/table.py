@@ -47,7 +47,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(pooling.PADS, pooling.pad),
     **dict.fromkeys(pooling.REDUCTIONS, pooling.reduce),
     **dict.fromkeys(joins.ARITHMETIC, joins.combine),
-    **dict.fromkeys(joins.SELECTIONS, joins.combine),
+    **dict.fromkeys((*joins.OF_THREE, *joins.SELECTIONS), joins.combine),
     "cat": joins.concatenate,
     "stack": joins.stack,
     "slice_scatter": joins.overwrite,

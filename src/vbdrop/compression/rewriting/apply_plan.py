@@ -30,7 +30,7 @@ def apply_plan_(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None
 def apply_plan_(
     plan: Plan, target: nn.Module | Mapping[str, Tensor], optimizer: Optimizer | None = None
 ) -> nn.Module | dict[str, Tensor]:
-    """Remove from a model, or from its state dict, what a plan says.
+    """Remove from a model or its state dict what a plan lists.
 
     A model keeps its class, its modules and its parameters as objects; they become smaller in place. Only a plan with
     a program of its own gives another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
@@ -130,7 +130,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
 
 
 def _replace_(tensor: Tensor, small: Tensor) -> None:
-    """Give a tensor other values, of another shape.
+    """Replace a tensor's values by others of another shape.
 
     Where a graph of an earlier step is still alive, so is what collects the tensor's gradients in it, which insists on
     the former shape. Torch makes a new one only for another dtype, which the tensor therefore has for a moment.

@@ -18,10 +18,10 @@ DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 EQUATION = re.compile(r"[a-zA-Z., ]{1,200}(->[a-zA-Z. ]{0,100})?")
 
 LARGEST_CONSTANT = 2**22
-"""The elements of a tensor that a program makes of nothing: 16 MiB of float32."""
+"""The most elements of a tensor that a program creates itself: 16 MiB of float32."""
 
 MOST_LISTED = 4096
-"""The length of a list among the arguments."""
+"""The longest list among the arguments."""
 
 INT64 = (-(2**63), 2**63 - 1)
 SMALL = (-(2**20), 2**20)
@@ -166,7 +166,7 @@ def _check_range(target: str, given: Mapping[str, Any]) -> None:
     if target.startswith("aten.arange."):
         known = [given.get("start", 0), given["end"], given.get("step", 1)]
         if not all(isinstance(number, int | float) and math.isfinite(number) for number in known):
-            return  # how far it goes is seen when it is called
+            return  # its extent is checked when it is called
         count = abs((known[1] - known[0]) / known[2]) if known[2] else math.inf
     else:
         count = math.prod(n for n in (given.get("n"), given.get("m", given.get("n"))) if isinstance(n, int))

@@ -55,7 +55,7 @@ def attention(
     *args: float,
     **kwargs: float | bool | None,
 ) -> Any:  # noqa: ANN401 -- a tensor
-    """``aten.scaled_dot_product_attention``, whose kernel does not check that keys and values are equally many."""
+    """``aten.scaled_dot_product_attention``, whose kernel does not check that there are as many keys as values."""
     if min(query.dim(), key.dim(), value.dim()) < 2 or key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"attention must have as many keys as values; got shapes {list(key.shape)} and {list(value.shape)}."

@@ -1,4 +1,4 @@
-"""Norms and means over channels of which zero ones were removed: they still count.
+"""Norms and means over channels after channels of zeros were removed: those still count.
 
 With ``n`` channels before and ``k`` now, the mean over all is ``m k/n`` and the variance
 ``v k/n + m^2 (k/n)(1 - k/n)``, where ``m`` and ``v`` are those of the channels that are there.

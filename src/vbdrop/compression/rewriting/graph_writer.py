@@ -81,7 +81,7 @@ class Writer:
         return self.graph.call_function(target, args, kwargs)
 
     def copy(self, node: fx.Node) -> fx.Node:
-        """The same operation on the new values, as the call of a module where it is one."""
+        """The same operation on the new values, as a module call if it is one."""
         path = self.module_of(node)
         if path is not None:
             source = next(source for source in node.all_input_nodes if self.facts.name(source) is None)
@@ -140,7 +140,7 @@ def _same_call(module: nn.Module, node: fx.Node) -> bool:
         return False
     dims = len(module.kernel_size)
     names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
-    # a convolution that pads in another way than with zeros does so before its call, which then has no padding
+    # a convolution that does not pad with zeros pads before its call, which then has no padding
     return all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
 
 

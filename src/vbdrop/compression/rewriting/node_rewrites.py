@@ -107,7 +107,7 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def narrow(writer: Writer, node: fx.Node) -> fx.Node:
-    """A slice of the channels: from what is left before it, as many as are left in it."""
+    """A slice of the channels, with its bounds counted in the channels that are left."""
     call = arguments_of(node)
     source = writer.facts.channels(call["self"])
     if source is None or call["dim"] % len(size_of(node)) != source.axis or bool(writer.kept(source).all()):
@@ -142,7 +142,7 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
-    """A concatenation of the terms of which something is left."""
+    """A concatenation of the terms that have channels left."""
     gone = writer.liveness.emptied(node)
     if not gone:
         return writer.copy(node)
@@ -153,7 +153,7 @@ def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def roll(writer: Writer, node: fx.Node) -> fx.Node:
-    """A rotation of the channels: by as many as are left of those that go round."""
+    """A rotation of the channels, by the number of rotated channels that are left."""
     call = arguments_of(node)
     source = writer.facts.channels(call["self"])
     dims = [dim % len(size_of(node)) for dim in call["dims"]]
@@ -167,7 +167,7 @@ def roll(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def indexed(writer: Writer, node: fx.Node) -> fx.Node:
-    """Channels by a list of their numbers: by the new numbers of those that are left."""
+    """Channels selected by index, with the new indices of those that are left."""
     call, result = arguments_of(node), writer.facts.channels(node)
     source = writer.facts.channels(call["self"])
     if source is None or result is None or indexed_axes(node) != [source.axis] or bool(writer.kept(source).all()):

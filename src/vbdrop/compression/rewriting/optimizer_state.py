@@ -36,7 +36,7 @@ def cut_state_(optimizer: Optimizer, parameter: nn.Parameter, axes: Cut) -> None
 
 
 def adopt_(optimizer: Optimizer, parameter: nn.Parameter, beside: nn.Parameter) -> None:
-    """Let an optimizer train a new parameter like another one, if it trains that."""
+    """Let an optimizer train a new parameter with the settings of another one, if it trains that one."""
     for group in optimizer.param_groups:
         if any(other is beside for other in group["params"]):
             group["params"].append(parameter)

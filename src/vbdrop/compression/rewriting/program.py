@@ -67,7 +67,7 @@ def encode(graph: fx.Graph) -> list[dict[str, Any]]:
 
 
 def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[str, Any]]) -> fx.GraphModule:
-    """Make a module of a program and the modules that it calls.
+    """Build a module from a program and the modules that it calls.
 
     Args:
         nodes: What `encode` gave.

@@ -1,4 +1,4 @@
-"""The arithmetic of a plan on single tensors: merge, take what stays, add."""
+"""The arithmetic of a plan on single tensors: merge, keep, add."""
 
 from collections.abc import Sequence
 
