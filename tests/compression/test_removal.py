@@ -314,7 +314,7 @@ def is_refused(model: nn.Module, x: torch.Tensor) -> bool:
 def accepts(model: nn.Module, x: torch.Tensor) -> bool:
     try:
         model(x)
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # a layer over positions, and its gate
         return False
     return True
 

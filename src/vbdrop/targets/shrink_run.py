@@ -153,8 +153,8 @@ class ShrinkRun:
                 torch.manual_seed(self.seed * 1_000_003 + self.done)
                 if self.done == self.train_epochs:
                     self._start_pressing()
-                    if self._tolerance is not None:
-                        self._tolerance.start = self.error_before
+                    if self._tolerance is not None and self._pursuit is not None:
+                        self._tolerance.begin(self._pursuit, self.error_before)
                 loss = self._epoch()
                 self.done += 1
                 self._note(loss)

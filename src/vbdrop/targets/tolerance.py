@@ -38,6 +38,11 @@ class Tolerance:
         self.missed: list[float] = []
         self.decided = False
 
+    def begin(self, pursuit: Pursuit, error: float | None) -> None:
+        """Note the start: its error, and the whole model, to which the walk goes back if nothing smaller fits."""
+        self.start = error
+        self.kept = {"model": copy.deepcopy(pursuit.model.state_dict()), "size": pursuit.before}
+
     def fits(self, error: float | None) -> bool:
         """Whether an error is within the tolerance."""
         return error is not None and self.start is not None and error <= self.start + self.within
@@ -57,9 +62,7 @@ class Tolerance:
     def _decide(self, pursuit: Pursuit) -> None:
         """Go back to the smallest state within the tolerance, and cut it as far as its error allows."""
         if self.kept is None:
-            raise RuntimeError(
-                "no size on the way was within the tolerance: give the run more epochs, or a larger `within`."
-            )
+            raise RuntimeError("`begin` must be called before the walk.")
         pursuit.model.load_state_dict(self.kept["model"])
         pursuit.limit = self._smallest(pursuit, float(self.kept["size"]))
         pursuit.cut_()
