@@ -21,6 +21,7 @@ FUNCTIONS = {
     "log_sigmoid": F.logsigmoid,
     "to": lambda x: x.to(torch.float32).to(torch.float64),
     "dropout": lambda x: F.dropout(x, training=False),
+    "type_as": lambda x: x.type_as(x),
     "clone": lambda x: x.clone(memory_format=torch.contiguous_format),
 }
 """Those that need arguments, or live under another name."""

@@ -23,17 +23,18 @@ class Rearranged(nn.Module):
 
 def test_channels_that_are_put_together_go_together():
     cases = [
-        (lambda x: F.glu(x, 1), 4, [1, 2], [0, 3, 4, 7]),
-        (lambda x: F.pixel_shuffle(x, 2), 2, [0], [4, 5, 6, 7]),
-        (lambda x: F.pixel_unshuffle(x, 2), 32, [0, 1, 2, 3, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7]),
-        (lambda x: torch.channel_shuffle(x, 2), 8, [0, 1, 2], [1, 2, 3, 5, 6, 7]),
-        (lambda x: (lambda a, b: a * F.gelu(b))(*x.chunk(2, 1)), 4, [3], [0, 1, 2, 4, 5, 6]),
+        (lambda x: F.glu(x, 1), 4, [1, 2], [0, 3, 4, 7], False),
+        (lambda x: F.pixel_shuffle(x, 2), 2, [0], [4, 5, 6, 7], False),
+        (lambda x: F.pixel_unshuffle(x, 2), 32, [0, 1, 2, 3, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7], False),
+        # channel 1 has no effect, and stays with channel 5, which has one
+        (lambda x: torch.channel_shuffle(x, 2), 8, [0, 1, 2], [1, 2, 3, 5, 6, 7], True),
+        (lambda x: (lambda a, b: a * F.gelu(b))(*x.chunk(2, 1)), 4, [3], [0, 1, 2, 4, 5, 6], False),
     ]
-    for function, width, dead, left in cases:
+    for function, width, dead, left, one_stays in cases:
         model = Rearranged(function, width, dead)
         removal = removed(model, IMAGES)
         assert torch.equal(removal.model.get_submodule("first").weight, model.first.weight[left])
-        assert removal.left == {}
+        assert list(removal.left) == ["first"] * one_stays
 
 
 def test_a_gate_over_space_keeps_zeros_only():
