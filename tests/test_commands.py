@@ -79,7 +79,8 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif words[:2] == ["python", "-m"]:  # a measurement takes minutes: read its command line, and run none
         monkeypatch.setattr(argparse.ArgumentParser, "parse_args", read_only(argparse.ArgumentParser.parse_args))
         monkeypatch.setattr(sys, "argv", words[2:])
-        monkeypatch.delitem(sys.modules, words[2], raising=False)  # another test may have imported it
+        for module in (words[2], f"{words[2]}.__main__"):
+            monkeypatch.delitem(sys.modules, module, raising=False)  # another test may have imported it
         with pytest.raises(Read):
             runpy.run_module(words[2], run_name="__main__")
     elif words[0] == "python":

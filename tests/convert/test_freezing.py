@@ -176,11 +176,33 @@ def test_a_class_that_may_not_keep_its_dead_is_refused_before_anything_changes()
     assert "removed" not in str(list(model.state_dict()))
 
 
-@pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)
+RECURRENT = [kind for kind in LAYERS if issubclass(kind, nn.RNNBase)]
+
+
+@pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.__name__)
+def test_every_recurrent_layer_keeps_its_dead(kind):
+    layer, x = kind(5, 4), torch.randn(3, 2, 5)
+    vbdrop.convert_(layer, vbdrop.Weights())
+    with torch.no_grad():
+        for _, entry in noisy_tensors(layer):
+            entry.log_sigma2[1] = 9.0
+    expected = copy.deepcopy(layer).eval()(x)[0]
+    vbdrop.freeze_dead_(layer)
+    with torch.no_grad():
+        for _, entry in noisy_tensors(layer):
+            assert entry.removed[1].all()
+            entry.mean[entry.removed] = 3.0
+            entry.log_sigma2[entry.removed] = -9.0
+    torch.testing.assert_close(layer.eval()(x)[0], expected)
+    torch.testing.assert_close(vbdrop.deterministic_(layer)(x)[0], expected)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LAYERS if kind not in RECURRENT], ids=lambda kind: kind.__name__)
 def test_every_kind_of_layer_keeps_its_dead(kind):
-    layer = kind(8, 6) if kind is nn.Linear else kind(8, 6, 3)
+    linear = issubclass(kind, nn.Linear)
+    layer = kind(8, 6) if linear else kind(8, 6, 3)
     dims = layer.weight.dim() - 2
-    model = nn.Sequential(nn.Identity() if kind is nn.Linear else kind(8, 8, 3, padding=1), layer)
+    model = nn.Sequential(nn.Identity() if linear else kind(8, 8, 3, padding=1), layer)
     vbdrop.convert_(model, vbdrop.Weights(), vbdrop.Units(outputs=lambda module, name: True))
     x = torch.randn(2, 8, *[5] * dims)
     with torch.no_grad():

@@ -57,10 +57,10 @@ LEFT = {
     "a tied bias": (tied_bias, "0", "its parameters are shared with another module"),
     "lazy": (lambda: nn.LazyLinear(4), "", "LazyLinear has no weights yet; run one forward first"),
     "a subclass": (lambda: Doubling(4, 4), "", "Doubling is a subclass that may compute something else"),
-    "an embedding": (lambda: nn.Embedding(4, 4), "", "no noisy layer for Embedding"),
-    "an LSTM": (lambda: nn.LSTM(4, 4), "", "no noisy layer for LSTM"),
+    "an embedding": (lambda: nn.Embedding(4, 4), "", "its rows are looked up, not multiplied"),
+    "a recurrent cell": (lambda: nn.LSTMCell(4, 4), "", "no noisy layer for LSTMCell"),
     "a norm": (lambda: nn.BatchNorm1d(4), "", "no noisy layer for BatchNorm1d"),
-    "a bilinear layer": (lambda: nn.Bilinear(4, 4, 4), "", "no noisy layer for Bilinear"),
+    "a bilinear layer": (lambda: nn.Bilinear(4, 4, 4), "", "it multiplies two inputs with each other"),
     "an integer weight": (
         lambda: setattr_(nn.Linear(4, 4), weight=nn.Parameter(torch.ones(4, 4, dtype=torch.int8), False)),
         "",

@@ -102,7 +102,7 @@ def test_shared_rates_follow_their_units():
         before = copy.deepcopy(model)
         apply_plan_(compress(model, X, rewrite=False).plan, model)
         assert difference(before, model, X) < 1e-10
-        expected = {"unit": (12,), "weight": (3, 12), "layer": ()}[per]
+        expected = {"unit": (12,), "weight": (3, 12), "layer": (1,)}[per]
         assert tuple(model.fc2.log_alpha.shape) == expected
 
 

@@ -32,9 +32,9 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
             cuts[f"{companion(weight, 'gate')}.{name}"] = {} if inputs is None else {0: inputs}
             cuts[f"{companion(weight, 'output_gate')}.{name}"] = {} if outputs is None else {0: outputs}
         for rate in (companion(weight, "log_sigma2"), companion(weight, "log_alpha")):
-            dims = tensors[rate].dim() if rate in tensors else 0
-            by_unit = {} if inputs is None else {0: inputs}
-            cuts[rate] = plan.keep.get(weight, {}) if dims > 1 else by_unit if dims == 1 else {}
+            shape = tensors[rate].shape if rate in tensors else ()
+            by_unit = {} if inputs is None or shape == (1,) else {0: inputs}  # one number: the rate of a whole layer
+            cuts[rate] = plan.keep.get(weight, {}) if len(shape) > 1 else by_unit
         cuts[companion(weight, "removed")] = plan.keep.get(weight, {})
     return {name: cut for name, cut in cuts.items() if cut and name in tensors}
 
