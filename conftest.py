@@ -11,7 +11,7 @@ torch.set_num_threads(int(os.environ.get("VBDROP_TEST_THREADS", "1")))
 
 collect_ignore = [  # their examples need a package that an extra brings
     f"src/vbdrop/integrations/{trainer}.py"
-    for trainer in ("lightning", "skorch", "transformers")
+    for trainer in ("lightning", "ray", "skorch", "transformers")
     if find_spec(trainer) is None
 ]
 
