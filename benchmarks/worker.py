@@ -73,6 +73,7 @@ def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
 
 def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, Any]:
     """Each variant's time in milliseconds and as a ratio to the first one's, or the error that it gave."""
+    torch.compiler.reset()  # its limit of compiled versions holds for all networks of a process together
     cases: dict[str, Callable[[int], None]] = {}
     result: dict[str, Any] = {}
     for variant in variants:
