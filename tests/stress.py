@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 VARIABLE = "VBDROP_STRESS"
 
 
@@ -14,3 +16,8 @@ def count(sample: int, full: int) -> int:
     if value not in ("0", "1"):
         raise ValueError(f"the environment variable {VARIABLE} must be 0 or 1; got {value!r}.")
     return full if value == "1" else sample
+
+
+def only_in_stress(test: object) -> object:
+    """Mark a test that takes too long for ``make test``: it runs in ``make stress`` alone."""
+    return pytest.mark.stress(pytest.mark.skipif(not count(0, 1), reason="runs in `make stress`")(test))

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tests.stress import only_in_stress
 
 from vbdrop.compression import load
 
@@ -25,6 +26,7 @@ def rows(out):
     return {line[:24].strip(): line[24:] for line in table.splitlines() if line.strip()}
 
 
+@only_in_stress
 def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path, compiler, monkeypatch):
     result = vbdrop("demo", "--epochs", 2, "--records", tmp_path)
     assert result.code == 0, result.err

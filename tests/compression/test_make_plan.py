@@ -1,10 +1,12 @@
 import copy
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compression.nets import difference, mask_units_, mask_weights_, randomise_
 from tests.compression.random_graphs import RandomNet
+from tests.stress import count
 from torch import nn
 
 from vbdrop.analysis.graph import trace
@@ -25,7 +27,8 @@ def mask_(model: nn.Module, share: float, sides: str) -> None:
                 bias.zero_()
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@pytest.mark.stress
+@settings(max_examples=count(4, 400), deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     steps=st.integers(3, 10),

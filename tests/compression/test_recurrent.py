@@ -6,6 +6,7 @@ import pathlib
 import pytest
 import torch
 from tests.compression.recurrent_nets import DIM, HIDDEN, WORDS, Packed, Tagger, assert_same, kill_, size, tokens
+from tests.stress import only_in_stress
 from torch import nn
 
 import vbdrop
@@ -206,6 +207,7 @@ def test_features_of_an_embedding_go_and_rows_stay():
     assert (small.words.weight.shape, small.places.weight.shape) == ((WORDS, DIM - 2), (7, DIM - 2))
 
 
+@only_in_stress
 def test_export_to_onnx(tmp_path: pathlib.Path):
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.stress import only_in_stress
 
 from vbdrop.experiments import Runner, execute, record_of
 
@@ -67,6 +68,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tiny, reseeded, tmp_path):
     assert record_of(runs[0], tmp_path).environment["sessions"][0]["threads"] == 1
 
 
+@only_in_stress
 def test_two_runners_on_one_folder_never_make_the_same_run(tiny, reseeded, tmp_path):
     runs = [reseeded(tiny(epochs=10), seed) for seed in range(5)]
     summaries = []

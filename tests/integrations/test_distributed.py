@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.integrations.ranks import ended_ranks, run_ranks
+from tests.stress import count, only_in_stress
 from torch import nn
 
 import vbdrop
@@ -53,7 +54,8 @@ torch.save({name: p.grad for name, p in model.named_parameters()}, f"{folder}/{r
 """
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.stress
+@pytest.mark.parametrize("world", [3, 2][: count(1, 2)])
 def test_gradients_are_those_of_one_process_with_the_joint_batch(tmp_path, world):
     run_ranks(SETTING + GRADIENTS, world, tmp_path)
     model = setting["converted"]()
@@ -82,7 +84,8 @@ print(digest(model), [tuple(p.shape) for p in model.parameters()])
 """
 
 
-@pytest.mark.parametrize(("world", "steps"), [(2, 200), (3, 200)])
+@pytest.mark.stress
+@pytest.mark.parametrize(("world", "steps"), [(2, count(60, 200)), (3, count(60, 200))])
 def test_ranks_that_shrink_stay_equal_and_end_as_one_process(tmp_path, world, steps):
     said = run_ranks(SETTING + f"steps = {steps}\n" + SHRINKING, world, tmp_path)
     assert len(set(said)) == 1
@@ -147,6 +150,7 @@ print(digest(model), len(plans))
 """
 
 
+@only_in_stress
 def test_ranks_stop_where_one_is_killed_and_go_on_from_the_checkpoint_as_if_nothing_had_happened(tmp_path):
     def program(dies_at=None, resume=False):
         return SETTING + f"dies_at, resume = {dies_at}, {resume}\n" + GOING_ON

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from tests.integrations.ranks import run_ranks
+from tests.stress import only_in_stress
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no process groups")
 
@@ -100,6 +101,7 @@ except ValueError as error:
 """
 
 
+@only_in_stress
 def test_a_checkpoint_on_disk_goes_on_to_the_same_bits_and_shrinking_is_refused(tmp_path):
     for said in run_ranks(SETTING + ON_DISK, 2, tmp_path):
         shrinking, pursuing = said.splitlines()

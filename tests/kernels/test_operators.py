@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.stress import count
 from torch import nn
 
 from vbdrop import ELBO, Rates, Units, Weights, convert_
@@ -58,7 +59,8 @@ def network(*modes):
 
 
 @pytest.mark.filterwarnings("ignore:.*autograd.function.Function.*should not be instantiated")  # torch's own compiler
-@pytest.mark.parametrize("need_x", [True, False])
+@pytest.mark.stress
+@pytest.mark.parametrize("need_x", [True, False][: count(1, 2)])
 @pytest.mark.parametrize("modes", [[Weights()], [Units()], [Rates("unit")], [Weights("log_uniform"), Units()]], ids=str)
 def test_a_compiled_step_draws_and_learns_what_an_eager_one_does(modes, need_x):
     torch.compiler.reset()

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import torch
+from tests.stress import only_in_stress
 from torch import nn
 
 from vbdrop import Weights, convert_
@@ -57,6 +58,7 @@ def test_ranks_with_the_same_noise_are_told_by_the_first_of_them(tmp_path):
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no process groups")
+@only_in_stress
 def test_ranks_with_noise_of_their_own_are_fine(tmp_path):
     assert run([3, 4], tmp_path) == ["[]", "[]"]
 
