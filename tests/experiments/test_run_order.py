@@ -32,6 +32,17 @@ def test_what_fills_a_cell_of_the_paper_comes_first_and_the_cheapest_cell_before
     assert min(type_a) > max(other_seeds), "rows that the paper does not have come last"
 
 
+def test_trials_that_several_cells_share_come_before_dearer_ones_per_cell(tmp_path):
+    """Table 1 has five widths for one set of trials, Table 3 one network."""
+
+    def equal(config):
+        return 1.0 if config.n_valid else 3.0
+
+    made = [Book(protocol_of(number), tmp_path, {"mnist": "ab", "svhn": "cd"}) for number in (3, 1)]
+    tried = [run.table for run in queued(made, equal) if run.config.method == "bernoulli-dropout"]
+    assert tried == ["Table 1"] * 8 + ["Table 3"] * 8  # (12 + 5 * 3) / 5 a cell against 12 + 3
+
+
 def test_a_cell_whose_setting_is_chosen_is_filled_before_dearer_ones_are_tried(tmp_path, write_trials):
     (book,) = made = books(tmp_path, 1)
     write_trials(book, "bernoulli", "340", [{"error": 2.0 + index} for index in range(8)])
@@ -49,7 +60,7 @@ def test_ablations_come_last_and_a_run_of_two_tables_is_there_once(tmp_path):
     assert len(set(ids)) == len(ids)
     of_tables = [run for run in runs if run.table != "Ablations"]
     shared = [run for run in of_tables if run.config.method == "sparse-vd" and run.config.model == "lenet-5"]
-    assert len(shared) == 4  # the trials of both tables
+    assert len(shared) == 1  # the trial of both tables
 
 
 def test_what_has_ended_is_not_there(tmp_path, write_record):

@@ -3,7 +3,7 @@
 import pytest
 
 from vbdrop.experiments import PROTOCOLS, Row, make_method, ranked, settings
-from vbdrop.experiments.selection import mean_result, simplicity, survivors
+from vbdrop.experiments.selection import mean_result, simplicity
 from vbdrop.methods import METHODS
 
 
@@ -63,10 +63,6 @@ def test_the_means_over_the_seeds_decide():
 def test_a_margin_needs_something_to_be_measured_from():
     with pytest.raises(ValueError, match="`reference` must be the plain network's validation error"):
         ranked([result(1.0)], kind="weights", margin=0.3, reference=None)
-
-
-def test_half_of_the_settings_get_a_second_seed_and_at_least_two():
-    assert [survivors(count) for count in (2, 3, 4, 5, 6, 8)] == [2, 2, 2, 3, 3, 4]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)

@@ -15,36 +15,42 @@ def book(tmp_path):
 
 
 SIZES = (4000, 3500, 3000, 2500, 2000, 1000)
+ERRORS = (1.8, 1.85, 1.9, 1.95, 2.0, 3.0)
 
 
-def first_seeds(book, write_record, row="vbd", errors=(1.8, 1.85, 1.9, 1.95, 2.0, 3.0)):
-    """Write the trials of all settings with the first seed."""
-    for trial, error, size in zip(book.cell(row, "lenet-300-100").trials, errors, SIZES, strict=True):
-        write_record(trial.runs[0], error=error, nonzero=size)
+def write_asked(book, write_record, row="vbd", errors=ERRORS):
+    """Write the trials that a row asks for now, and return the numbers of its seeds, setting by setting."""
+    cell = book.cell(row, "lenet-300-100")
+    for trial, error, size in zip(cell.trials, errors, SIZES, strict=True):
+        for config, known in zip(trial.runs, trial.results, strict=True):
+            if known is None:
+                write_record(config, error=error, nonzero=size)
+    return [len(trial.runs) for trial in cell.trials]
 
 
 def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_record):
-    assert len(book.missing(["vbd"], ["lenet-300-100"])) == 8  # six settings, and the plain network twice
+    assert len(book.missing(["vbd"], ["lenet-300-100"])) == 3  # the setting in the middle, and the plain network twice
     cell = book.cell("vbd", "lenet-300-100")
     assert (cell.chosen, cell.decided) == (None, False)
-    assert cell.trials_left == 8 + 3  # and three settings will have a second seed
+    assert cell.trials_left == 2 + 5  # three steps of bisection, and two settings with a second seed
     assert all(config.n_valid == 5000 and config.budget.epochs == 50 for config in cell.trial_runs)
 
-    first_seeds(book, write_record)
-    assert book.cell("vbd", "lenet-300-100").chosen is None  # the margin is measured from the plain network
+    assert write_asked(book, write_record) == [0, 0, 1, 0, 0, 0]
+    assert write_asked(book, write_record) == [0, 0, 1, 0, 0, 0]  # the margin is measured from the plain network
     for config in cell.reference.runs:
         write_record(config, error=1.75)
-
+    assert write_asked(book, write_record) == [0, 0, 1, 0, 1, 0]
+    assert write_asked(book, write_record) == [0, 0, 1, 0, 1, 1]
     cell = book.cell("vbd", "lenet-300-100")
-    assert (cell.chosen, cell.trials_left) == (None, 3)
-    assert [len(trial.runs) for trial in cell.trials] == [1, 1, 2, 2, 2, 1]  # the three smallest that are good enough
+    assert (cell.chosen, cell.trials_left) == (None, 2)
     assert {config.budget.seed for config in book.missing(["vbd"], ["lenet-300-100"])} == {1}
-    for trial, error in zip(cell.trials[2:5], (1.9, 1.95, 2.6), strict=True):
-        write_record(trial.runs[1], error=error, nonzero=SIZES[cell.trials.index(trial)])
 
+    noisy = (*ERRORS[:4], 2.6, 3.0)  # good enough with its first seed, and not on average
+    assert write_asked(book, write_record, errors=noisy) == [0, 0, 1, 0, 2, 2]
+    assert write_asked(book, write_record, errors=noisy) == [0, 0, 1, 2, 2, 2]
     cell = book.cell("vbd", "lenet-300-100")
-    assert cell.chosen is cell.trials[3]  # the last one was good enough with its first seed, and is not on average
-    assert cell.runner_up is cell.trials[2]
+    assert cell.chosen is cell.trials[3]
+    assert cell.runner_up is cell.trials[4]
     assert cell.chosen.mean["error"] == pytest.approx(1.95)
     assert [config.budget.seed for config in cell.finals] == [0, 1, 2]
     assert all(config.n_valid == 0 and config.budget.epochs == 100 for config in cell.finals)
@@ -56,13 +62,28 @@ def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_re
 
 
 def test_two_rows_of_one_method_share_their_trials(book, write_record):
-    first_seeds(book, write_record)
     for config in book.cell("vbd", "lenet-300-100").reference.runs:
         write_record(config, error=1.81)
-    low, high = (book.cell(key, "lenet-300-100") for key in ("vbd-low-error", "vbd"))
-    assert [len(trial.runs) for trial in low.trials] == [2, 2, 2, 1, 1, 1]  # one is good enough, then by the error
-    assert [len(trial.runs) for trial in high.trials] == [1, 1, 2, 2, 2, 1]
-    assert len(book.missing(["vbd", "vbd-low-error"], ["lenet-300-100"])) == 5  # one setting is in both
+    rows = ("vbd-low-error", "vbd")
+    for _ in range(6):
+        low, high = (write_asked(book, write_record, row=row) for row in rows)
+    assert low == [2, 2, 1, 0, 0, 0]  # 1.81 is good enough, 1.85 is not
+    assert high == [0, 0, 1, 0, 2, 2]
+    assert [book.cell(row, "lenet-300-100").chosen.mean["error"] for row in rows] == pytest.approx([1.8, 2.0])
+
+
+def test_errors_are_tried_with_one_seed_and_the_better_half_with_a_second_one(tmp_path, write_record):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    cell = book.cell("bernoulli", "340")
+    assert cell.trials_left == 8 + 4
+    for index, trial in enumerate(cell.trials):
+        write_record(trial.runs[0], error=2.0 + index)
+    cell = book.cell("bernoulli", "340")
+    assert (cell.trials_left, [len(trial.runs) for trial in cell.trials]) == (4, [2] * 4 + [1] * 4)
+    for index, trial in enumerate(cell.trials[:4]):
+        write_record(trial.runs[1], error=6.0 - 3 * index if index < 2 else 9.0)
+    cell = book.cell("bernoulli", "340")
+    assert (cell.order[0], cell.chosen.mean["error"]) == (1, 3.0)  # the mean decides
 
 
 def test_every_run_of_a_table_has_the_plain_arithmetic(book):
@@ -153,9 +174,9 @@ def test_all_runs_are_expected_before_any_is_made(book):
 
 
 def test_a_trial_that_diverged_counts_and_if_all_did_nothing_is_run(book, write_record):
-    cell = book.cell("rigl", "lenet-300-100")
-    for config in cell.trial_runs:
-        write_record(config, outcome="finished" if config.method == "plain" else "diverged")
+    while runs := book.missing(["rigl"], ["lenet-300-100"]):
+        for config in runs:
+            write_record(config, outcome="finished" if config.method == "plain" else "diverged")
     cell = book.cell("rigl", "lenet-300-100")
     assert (cell.decided, cell.chosen, cell.finals) == (True, None, ())
     assert book.missing(["rigl"], ["lenet-300-100"]) == []

@@ -112,9 +112,11 @@ def test_a_method_with_nothing_to_choose_is_never_said_to_have_default_settings(
 
 def test_a_chosen_value_at_an_end_of_what_was_tried_is_named(book, write_trials):
     assert table(book).cell("vbd", "lenet-300-100").edges == ("kl_weight",)
-    sizes = (6000, 5000, 1000, 3000, 2000, 1500)
-    write_trials(book, "vd", "lenet-300-100", [{"error": 2.0, "nonzero": size} for size in sizes])
-    assert table(book).cell("vd", "lenet-300-100").edges == ()
+    figures = [{"error": error, "nonzero": 1000} for error in (2.0, 2.0, 2.0, 2.0, 9.0, 9.0)]
+    write_trials(book, "vd", "lenet-300-100", figures)
+    cell = table(book).cell("vd", "lenet-300-100")
+    assert (cell.choice["kl_weight"], cell.edges) == (1.0, ())  # the strongest that was tried, and not of the grid
+    assert cell.trials == 3
 
 
 def test_of_two_values_one_is_always_at_an_end(tmp_path, write_trials):

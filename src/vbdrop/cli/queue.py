@@ -18,6 +18,7 @@ from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import Costs
 from vbdrop.experiments.run_order import QueuedRun, queued
 from vbdrop.experiments.runner import Processes
+from vbdrop.experiments.step_times import StepTimes, default_file
 from vbdrop.train.epoch_words import duration
 
 app = verb()
@@ -65,7 +66,7 @@ def queue(
         numbers = table or [*PROTOCOLS, 0]
         protocols = [protocol_of(number, quick=quick) if number else ablations(quick=quick) for number in numbers]
     books = [Book(each, folder, checksums(each, data_dir), splits(each, data_dir)) for each in protocols]
-    costs = Costs(data_dir)
+    costs = Costs(data_dir, StepTimes(default_file()))
     with err().status("measuring a few steps of every method"):
         waiting = queued(books, costs)
         expected = [config for book in books for config in book.expected()]

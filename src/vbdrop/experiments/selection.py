@@ -1,11 +1,8 @@
 """Chooses hyper-parameters on the validation split, with the same number of trials for every method.
 
 A trial is a run on the training data without the split (55,000 of MNIST's 60,000), evaluated on the split (5,000) after
-its last epoch. The test data are not used. One rule applies to all methods:
-
-1. every setting is tried with one seed;
-2. the better half of them, and at least two, are tried with a second seed (successive halving);
-3. of those, the means over both seeds decide.
+its last epoch. The test data are not used. Which settings are tried, and with how many seeds, follows from one rule for
+all methods of a table, :mod:`vbdrop.experiments.search`; the means over both seeds of the finalists decide.
 
 What is better:
 
@@ -38,6 +35,9 @@ error of 2 % and two seeds, 0.035 points or less than two digits."""
 
 TIE_SIZE = 1.02
 """Two networks have the same size if one has at most this many times the weights of the other."""
+
+ROUNDING = 1e-9
+"""An error may be this much above a limit: sums of percentages are not exact."""
 
 
 def settings(row: Row, trials: int) -> list[Method]:
@@ -117,16 +117,26 @@ def ranked(
     size = SIZES.get(kind) if margin is not None else None
     if size is not None and reference is None:
         raise ValueError("`reference` must be the plain network's validation error where there is a margin; got None.")
-    limit = math.inf if size is None or reference is None or margin is None else reference + margin + 1e-9
+    limit = math.inf if size is None or reference is None or margin is None else reference + margin
     left = [index for index, result in enumerate(results) if result["outcome"] == "finished"]
     order = []
     while left:
-        good = [index for index in left if results[index]["error"] <= limit]
+        good = [index for index in left if within(results[index], limit)]
         equal = _equally_small(results, good, size) if size and good else _equally_right(results, left)
         best = min(equal, key=lambda index: (simplest[index] if simplest else 0, index))
         order.append(best)
         left.remove(best)
     return order
+
+
+def within(result: Mapping[str, Any], limit: float) -> bool:
+    """Return whether a setting is good enough: it has not diverged, and its error is at most this one.
+
+    Example:
+        >>> within({"outcome": "finished", "error": 1.9}, 1.9), within({"outcome": "diverged"}, 1.9)
+        (True, False)
+    """
+    return result["outcome"] == "finished" and result["error"] <= limit + ROUNDING
 
 
 def _equally_small(results: Sequence[Mapping[str, Any]], indices: list[int], size: str) -> list[int]:
@@ -140,13 +150,3 @@ def _equally_right(results: Sequence[Mapping[str, Any]], indices: list[int]) -> 
     standard_error = 100 * math.sqrt(share * (1 - share) / best["examples"])
     limit = best["error"] + TIE * standard_error
     return [index for index in indices if results[index]["error"] <= limit]
-
-
-def survivors(count: int) -> int:
-    """Return how many of this many settings are tried with a second seed.
-
-    Example:
-        >>> [survivors(count) for count in (8, 6, 4, 3)]
-        [4, 3, 2, 2]
-    """
-    return max(2, math.ceil(count / 2))

@@ -1,5 +1,6 @@
 """The runs of a table: for each cell the trials and then, with the chosen setting, the final runs."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,8 @@ from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
-from vbdrop.experiments.selection import mean_result, ranked, settings, simplicity, survivors
+from vbdrop.experiments.search import along_a_scale, halving, is_scale
+from vbdrop.experiments.selection import mean_result, ranked, settings, simplicity, within
 from vbdrop.train import Method, RecordError
 
 ARITHMETIC = "plain"
@@ -22,17 +24,14 @@ class Trial:
     """A setting of a method on the validation split, as far as it has been run.
 
     Attributes:
-        runs: One run per seed.
+        hyper: The hyper-parameters.
+        runs: One run per seed; none if the choice does not depend on this setting.
         results: Their results; None for a run that has not ended.
     """
 
+    hyper: Mapping[str, Any]
     runs: tuple[Config, ...]
     results: tuple[Mapping[str, Any] | None, ...]
-
-    @property
-    def hyper(self) -> Mapping[str, Any]:
-        """The hyper-parameters."""
-        return self.runs[0].hyper
 
     @property
     def left(self) -> int:
@@ -173,7 +172,7 @@ class Book:
     ) -> tuple[list[Trial], Trial | None, list[int], int]:
         """The trials of a row, the plain network's, their order if decided, and how many runs remain until then.
 
-        See :mod:`vbdrop.experiments.selection` for the rule.
+        See :mod:`vbdrop.experiments.selection` and :mod:`vbdrop.experiments.search` for the rules.
         """
         if len(methods) == 1:
             return [], None, [], 0
@@ -182,35 +181,39 @@ class Book:
             (plain,) = settings(self.protocol.reference, column.trials)
             reference = self._trial(plain, column, len(TRIAL_SEEDS))
         error = None if reference is None or reference.left else reference.mean.get("error")
-        by_size = row.margin is not None and error is not None
 
         def order_of(trials: Sequence[Trial]) -> list[int]:
             return ranked(
                 [trial.mean for trial in trials],
                 kind=self.protocol.kind,
-                margin=row.margin if by_size else None,
+                margin=None if error is None else row.margin,
                 reference=error,
                 simplest=[simplicity(make_method(row.method, trial.hyper)) for trial in trials],
             )
 
-        trials = [self._trial(method, column, 1) for method in methods]
-        first = sum(trial.left for trial in trials)
-        waiting = 0 if reference is None else reference.left
-        more = survivors(len(methods)) * (len(TRIAL_SEEDS) - 1)
-        if first or waiting:
-            return trials, reference, [], first + waiting + more
-        kept = order_of(trials)[: survivors(len(methods))]
-        trials = [
-            self._trial(method, column, len(TRIAL_SEEDS) if index in kept else 1)
-            for index, method in enumerate(methods)
-        ]
-        left = sum(trial.left for trial in trials)
-        order = [] if left else [kept[index] for index in order_of([trials[index] for index in kept])]
+        def good(index: int, seeds: int) -> bool | None:
+            trial = self._trial(methods[index], column, seeds)
+            if trial.left or error is None or row.margin is None:
+                return None
+            return within(trial.mean, error + row.margin)
+
+        if reference is not None and (reference.left or error is not None) and is_scale(methods):
+            asked = along_a_scale(len(methods), good)
+        else:
+            asked = halving(
+                len(methods),
+                lambda index, seeds: not self._trial(methods[index], column, seeds).left,
+                lambda tried: order_of([self._trial(methods[index], column, 1) for index in tried]),
+            )
+        trials = [self._trial(method, column, asked.seeds.get(index, 0)) for index, method in enumerate(methods)]
+        left = sum(trial.left for trial in (*trials, *(() if reference is None else (reference,)))) + asked.more
+        finalists = asked.finalists
+        order = [] if left else [finalists[index] for index in order_of([trials[index] for index in finalists])]
         return trials, reference, order, left
 
     def _trial(self, method: Method, column: Column, seeds: int) -> Trial:
         runs = tuple(self._config(method, column, seed=seed, trial=True) for seed in TRIAL_SEEDS[:seeds])
-        return Trial(runs, tuple(map(self.result, runs)))
+        return Trial(method.settings(), runs, tuple(map(self.result, runs)))
 
     def cells(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
         """Return the cells of these rows and columns, or of all."""
@@ -244,20 +247,22 @@ class Book:
         runs = {config.id: config for config in self.missing(rows, columns)}
         for cell in self.cells(rows, columns):
             if not cell.decided:
-                later = [*self._second_seeds(cell), *cell.finals]
+                later = [*self.trials_ahead(cell), *cell.finals]
                 runs |= {f"{cell.row.key}/{config.id}": config for config in later if config.id not in runs}
         return list(runs.values())
 
-    def _second_seeds(self, cell: Cell) -> list[Config]:
-        """The second seeds of half of the settings: any half, as long as the better one is not known."""
-        if any(len(trial.runs) > 1 for trial in cell.trials):
-            return []
-        half = cell.trials[: survivors(len(cell.trials))]
-        return [
-            replace(config, budget=replace(config.budget, seed=seed))
-            for config in (trial.runs[0] for trial in half)
-            for seed in TRIAL_SEEDS[1:]
-        ]
+    def trials_ahead(self, cell: Cell) -> list[Config]:
+        """Return the unfinished trials of a cell, and stand-ins for as many as are expected besides: for their cost."""
+        left = [config for config in cell.trial_runs if self.result(config) is None]
+        known = {config.id for config in cell.trial_runs}
+        column = self.protocol.column(cell.column.select_on) if cell.column.select_on else cell.column
+        every = (
+            self._config(make_method(cell.row.method, trial.hyper), column, seed=seed, trial=True)
+            for seed in reversed(TRIAL_SEEDS)
+            for trial in cell.trials
+        )
+        unknown = (config for config in every if config.id not in known)
+        return [*left, *itertools.islice(unknown, cell.trials_left - len(left))]
 
     def older_runs(self, cell: Cell) -> list[Record]:
         """Return recorded runs of a cell's method and network that are not what the table currently asks for.

@@ -111,10 +111,7 @@ def notes(table: Table) -> list[str]:
             "all training data."
         )
     if any(cell.choice for cell in table.cells):
-        said.append(
-            "The setting is what the validation split chose. Every setting is tried with one seed, the better half of "
-            "them with a second one, and the means over both decide; of equally good settings, the simplest."
-        )
+        said.append(f"The setting is what the validation split chose. {_RULES[protocol.kind == 'error']}")
     if any(cell.edges for cell in table.cells):
         said.append(f"{EDGE} The chosen value is an end of what was tried: a better one may lie beyond it.")
     if protocol.kind == "neurons":
@@ -150,6 +147,15 @@ def notes(table: Table) -> list[str]:
         said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
     said += [f"Made on {machine}." for machine in table.made_on]
     return said
+
+
+_RULES = {
+    True: "Every setting is tried with one seed, the better half of them with a second one, and the means over both "
+    "decide; of equally good settings, the simplest.",
+    False: "Bisection with one seed finds the strongest setting that is good enough; it and its neighbour are tried with "
+    "a second seed, and the means over both decide.",
+}
+"""Whether a table is about errors -> how a setting is chosen: see :mod:`vbdrop.experiments.search`."""
 
 
 def _purpose(column: Column, protocol: Protocol) -> str:
@@ -264,8 +270,11 @@ def _errors(table: Table) -> Sheet:
     rows, ours = [], []
     for cells in _rows(table):
         row = [cells[0].row.title]
-        for cell in cells:
-            row += [_error(cell, with_n=True), f"{cell.paper.error:.2f}" if cell.paper else NONE]
+        found = {cell.column.key: cell for cell in cells}
+        for column in _columns(table):
+            cell = found.get(column.key)
+            paper = None if cell is None else cell.paper
+            row += [NONE if cell is None else _error(cell, with_n=True), f"{paper.error:.2f}" if paper else NONE]
         rows.append(tuple(row))
         ours.append(cells[0].row.ours)
     return Sheet(table.protocol.title, tuple(header), tuple(rows), tuple(ours))

@@ -218,7 +218,7 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         validation=cell.chosen.mean if cell.chosen else None,
         runner_up=_knobs(cell, cell.runner_up),
         runner_up_validation=cell.runner_up.mean if cell.runner_up else None,
-        trials=len(cell.trials),
+        trials=sum(bool(trial.runs) for trial in cell.trials),
         runs=tuple(record.folder.name for record in ended),
         command=None if complete else command,
         trials_left=cell.trials_left,

@@ -94,10 +94,11 @@ class HardConcreteGate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated features."""
-        z = self.values()
         if self.training:
             uniform = torch.rand(x.shape[: x.dim() + self.axis + 1], dtype=x.dtype, device=x.device)
             z = stretched(torch.sigmoid((torch.logit(uniform, eps=1e-6) + self.log_a) / BETA))
+        else:
+            z = self.values()
         return x * z.view(*z.shape, *[1] * (-self.axis - 1))
 
 

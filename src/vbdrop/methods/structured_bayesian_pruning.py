@@ -70,11 +70,11 @@ class LogNormalGate(nn.Module):
         """The gated features."""
         if not self.active:
             return x
-        factor = self.values()
         if self.training:
-            leading = x.shape[: x.dim() + self.axis + 1]
-            uniform = torch.rand(leading, device=x.device)
+            uniform = torch.rand(x.shape[: x.dim() + self.axis + 1], device=x.device)
             factor = truncated_log_normal.sample(self.mu, self.log_sigma, uniform)
+        else:
+            factor = self.values()
         return x * factor.to(x.dtype).view(*factor.shape, *[1] * (-self.axis - 1))
 
 
