@@ -93,7 +93,7 @@ _TABLE_1 = Protocol(
         "sadd",
         "vadd",
         own=dict.fromkeys(("vd-kingma", "vd-a", "sadd", "vadd"), "340"),
-    ),  # fmt: skip
+    ),
 )
 
 _TABLE_2 = Protocol(
@@ -126,7 +126,7 @@ _TABLE_2 = Protocol(
         "vd-kingma",
         "vbd",
         own={"vd-kingma": "1"},
-    ),  # fmt: skip
+    ),
     remark=_FEWER_EPOCHS,
 )
 
