@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vbdrop.experiments import PROTOCOLS, Book, protocol_of, resolve, settings, table
+from vbdrop.experiments import PROTOCOLS, Book, protocol_of, published_in, resolve, settings, table
 from vbdrop.experiments.table_text import notes
 from vbdrop.methods import METHODS
 
@@ -74,6 +74,25 @@ def test_compression_has_a_low_error_row_for_both_priors_and_lenet_5_chooses_for
     assert all(column.select_on is None for number in (4, 5) for column in protocol_of(number).columns)
     assert METHODS["vbd-weights"].knobs["kl_weight"][0] == 0.5
     assert max(METHODS["network-surgery"].knobs["c_rate"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("number", "row", "name", "published"),
+    [(4, "dns", "c_rate", 4.0), (4, "sws", "tau", 0.003), (4, "vd", "kl_weight", 1.0), (5, "sbp", "kl_weight", 1.0)],
+)
+def test_the_value_of_a_methods_authors_is_among_the_trials_of_every_network(number, row, name, published):
+    protocol = protocol_of(number)
+    for column in protocol.columns:
+        assert published in [getattr(method, name) for method in settings(protocol.row(row), column.trials)]
+
+
+def test_a_row_that_the_paper_does_not_have_is_tried_and_run_on_one_width():
+    for number in (1, 2):
+        protocol = protocol_of(number)
+        (chooses,) = (column.key for column in protocol.columns if column.select_on is None)
+        for row in protocol.rows:
+            published = any(published_in(number, row.key, column.key) for column in protocol.columns)
+            assert row.only == (() if published else (chooses,)), row.key
 
 
 def test_a_trial_has_half_the_epochs_but_for_the_two_data_sets_of_colour_images():

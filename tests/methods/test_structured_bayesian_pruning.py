@@ -47,6 +47,16 @@ def test_in_training_each_example_and_channel_has_one_draw():
     assert values.max() <= 1
 
 
+def test_in_training_nothing_is_computed_for_eval_mode(monkeypatch):
+    """Its special functions in float64 would take longer than the draw."""
+    gate = LogNormalGate(4, -1)
+    gate.active.fill_(True)
+    monkeypatch.setattr(truncated_log_normal, "log_moment", None)
+    assert gate(torch.ones(2, 4)).shape == (2, 4)
+    with pytest.raises(TypeError):
+        gate.eval()(torch.ones(2, 4))
+
+
 def test_the_loss_adds_the_weighted_kl_after_the_pretraining():
     batch = Batch(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
     method = StructuredBayesianPruning(kl_weight=6.0, pretrain=0.5)
