@@ -3,7 +3,7 @@
 import pytest
 
 from vbdrop.experiments import PROTOCOLS, Row, make_method, ranked, settings
-from vbdrop.experiments.selection import mean_result, simplicity
+from vbdrop.experiments.selection import hopeful, mean_result, simplicity
 from vbdrop.methods import METHODS
 
 
@@ -58,6 +58,15 @@ def test_a_setting_that_diverged_is_never_chosen():
 def test_the_means_over_the_seeds_decide():
     mean = mean_result([result(1.0, 100), result(2.0, 300)])
     assert (mean["error"], mean["nonzero"], mean["examples"]) == (1.5, 200, 20_000)
+
+
+def test_only_what_is_clearly_worse_has_no_hope_and_two_settings_always_have():
+    """Two standard errors of the difference of two errors of 40 % among 10,000 are 1.39 points."""
+    results = [result(40.0), result(41.3), result(41.5), result(50.0)]
+    assert hopeful(results, [0, 1, 2, 3]) == [0, 1]
+    assert hopeful(results, [0, 3]) == [0, 3]
+    assert hopeful(results, [1, 2]) == [1, 2]  # without those that diverged
+    assert hopeful(results, []) == []
 
 
 def test_a_margin_needs_something_to_be_measured_from():

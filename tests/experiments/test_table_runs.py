@@ -77,13 +77,21 @@ def test_errors_are_tried_with_one_seed_and_the_better_half_with_a_second_one(tm
     cell = book.cell("bernoulli", "340")
     assert cell.trials_left == 8 + 4
     for index, trial in enumerate(cell.trials):
-        write_record(trial.runs[0], error=2.0 + index)
+        write_record(trial.runs[0], error=2.0 + 0.1 * index)
     cell = book.cell("bernoulli", "340")
     assert (cell.trials_left, [len(trial.runs) for trial in cell.trials]) == (4, [2] * 4 + [1] * 4)
-    for index, trial in enumerate(cell.trials[:4]):
-        write_record(trial.runs[1], error=6.0 - 3 * index if index < 2 else 9.0)
+    for trial, error in zip(cell.trials[:4], (2.6, 1.9, 2.6, 2.6), strict=True):
+        write_record(trial.runs[1], error=error)
     cell = book.cell("bernoulli", "340")
-    assert (cell.order[0], cell.chosen.mean["error"]) == (1, 3.0)  # the mean decides
+    assert (cell.order[0], cell.chosen.mean["error"]) == (1, 2.0)  # the mean decides
+
+
+def test_a_setting_that_is_clearly_worse_gets_no_second_seed(tmp_path, write_record):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    for index, trial in enumerate(book.cell("bernoulli", "340").trials):
+        write_record(trial.runs[0], error=2.0 + 0.25 * index)
+    cell = book.cell("bernoulli", "340")
+    assert [len(trial.runs) for trial in cell.trials] == [2, 2, 2, 1, 1, 1, 1, 1]  # 2.56 is the limit
 
 
 def test_every_run_of_a_table_has_the_plain_arithmetic(book):

@@ -72,13 +72,13 @@ def _smaller(cell: TableCell, number: int) -> str:
         raise ValueError("`cell` must have figures.")
     name, error = cell.row.title, _error(cell.ours.error)
     if cell.row.method == "plain":
-        return f"The original network has {error}."
+        return f"The original network has {error}{_dagger(cell)}."
     ratio = cell.ours.ratio if number == 4 else cell.ours.compact_ratio
     paper = ""
     if cell.paper is not None and cell.paper.ratio is not None:
         paper = f"; the paper has {_times(cell.paper.ratio)} at {cell.paper.error:.2f} %"
-    star = ", default settings" if cell.is_by_default else ", an older run" if cell.older else ""
-    return f"{name}: {_times(ratio.mean)} fewer weights at {error}{star}{paper}."
+    star = ", default settings" if cell.is_by_default else ""
+    return f"{name}: {_times(ratio.mean)} fewer weights at {error}{_dagger(cell)}{star}{paper}."
 
 
 def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
@@ -86,9 +86,10 @@ def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
     same = at_one_size(ours.curves, rival.curves)
     if same is None:
         return []
+    first, second = f"{same.first:.2f} %{_dagger(ours)}", f"{same.second:.2f} %{_dagger(rival)}"
     return [
-        f"Cut by the threshold to {_times(same.ratio)} fewer weights, without training again, {OURS} has "
-        f"{same.first:.2f} % and {RIVAL[0].lower()}{RIVAL[1:]} {same.second:.2f} %."
+        f"Cut by the threshold to {_times(same.ratio)} fewer weights, without training again, {OURS} has {first} and "
+        f"{RIVAL[0].lower()}{RIVAL[1:]} {second} (n = {len(ours.curves)} and {len(rival.curves)})."
     ]
 
 
@@ -109,17 +110,29 @@ def _regularisation(records: Path) -> list[str]:
         lower = sum(cell.ours.error.mean < cell.paper.error for cell in both if cell.ours and cell.paper)
         sentences = [f"{figures}."]
         if len(cells) > 1:
-            mixed = ", older runs (†) among them" if any(cell.older for cell in cells) else ""
-            sentences.append(f"The lowest of {len(cells)} methods{mixed} is {best.row.title}.")
+            sentences.append(_lowest(cells, best))
             sentences.append(f"Of the {len(both)} that the paper has, {lower} have a lower error here than there.")
         said.append(f"**{ERROR_TITLES[number]}, as a regulariser.** {' '.join(sentences)}")
     return said
 
 
+def _lowest(cells: list[TableCell], best: TableCell) -> str:
+    """Name the lowest error, and say if that is no ranking."""
+    said = f"The lowest of {len(cells)} methods is {best.row.title}"
+    reasons = ["older runs (†) are among them"] if any(cell.older for cell in cells) else []
+    if any(cell.ours is not None and cell.ours.error.n == 1 for cell in cells):
+        reasons.append("single runs are 0.1 points and more apart by their seed alone")
+    return f"{said}; that is no ranking, since {' and '.join(reasons)}." if reasons else f"{said}."
+
+
 def _beside_the_paper(cell: TableCell) -> str:
     paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
-    older = " †" if cell.older else ""
-    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{older}{paper}"
+    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{_dagger(cell)}{paper}"
+
+
+def _dagger(cell: TableCell) -> str:
+    """The mark of older runs."""
+    return " †" if cell.older else ""
 
 
 def _gaps(whole: Table) -> str:

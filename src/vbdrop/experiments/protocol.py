@@ -10,7 +10,7 @@ Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
 """What a table is about: only the error, the error and the remaining weights or neurons, or a changed setting."""
 
 TRIAL_SEEDS = (0, 1)
-"""The seeds of a trial: all settings are tried with the first, the better half of them with the second."""
+"""The seeds of a trial: see :mod:`vbdrop.experiments.search` for which settings are tried with the second."""
 
 N_VALID = 5_000
 

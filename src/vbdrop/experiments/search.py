@@ -2,7 +2,8 @@
 
 Two rules, by what a table is about. Both end with the means over all seeds of a trial.
 
-- `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds.
+- `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds; of that half, not
+  those that are clearly worse than the best one (:func:`vbdrop.experiments.selection.hopeful`).
 - `along_a_scale`, for sizes: the settings are values of one knob, from the weakest to the strongest pressure, and what
   is wanted is the strongest that is still good enough. Bisection with one seed finds it; then it and its stronger
   neighbour are tried with all seeds, and the pair moves until the means of the one are good enough, and those of the
@@ -55,7 +56,7 @@ def halving(count: int, ended: Callable[[int, int], bool], order: Callable[[Sequ
     Args:
         count: The number of settings.
         ended: Returns whether a setting has ended with its first so many seeds.
-        order: Orders settings that have ended with one seed, the best one first, without those that diverged.
+        order: Orders settings that have ended with one seed, the best one first, without those that have no hope.
 
     Example:
         >>> halving(4, lambda index, seeds: seeds == 1, lambda tried: sorted(tried, reverse=True)).seeds

@@ -12,7 +12,7 @@ from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
 from vbdrop.experiments.search import along_a_scale, halving, is_scale
-from vbdrop.experiments.selection import mean_result, ranked, settings, simplicity, within
+from vbdrop.experiments.selection import hopeful, mean_result, ranked, settings, simplicity, within
 from vbdrop.train import Method, RecordError
 
 ARITHMETIC = "plain"
@@ -191,6 +191,10 @@ class Book:
                 simplest=[simplicity(make_method(row.method, trial.hyper)) for trial in trials],
             )
 
+        def worth_a_second_seed(trials: Sequence[Trial]) -> list[int]:
+            order = order_of(trials)
+            return order if row.margin is not None else hopeful([trial.mean for trial in trials], order)
+
         def good(index: int, seeds: int) -> bool | None:
             trial = self._trial(methods[index], column, seeds)
             if trial.left or error is None or row.margin is None:
@@ -203,7 +207,7 @@ class Book:
             asked = halving(
                 len(methods),
                 lambda index, seeds: not self._trial(methods[index], column, seeds).left,
-                lambda tried: order_of([self._trial(methods[index], column, 1) for index in tried]),
+                lambda tried: worth_a_second_seed([self._trial(methods[index], column, 1) for index in tried]),
             )
         trials = [self._trial(method, column, asked.seeds.get(index, 0)) for index, method in enumerate(methods)]
         left = sum(trial.left for trial in (*trials, *(() if reference is None else (reference,)))) + asked.more

@@ -150,8 +150,8 @@ def notes(table: Table) -> list[str]:
 
 
 _RULES = {
-    True: "Every setting is tried with one seed, the better half of them with a second one, and the means over both "
-    "decide; of equally good settings, the simplest.",
+    True: "Every setting is tried with one seed, the better half of them, unless clearly worse than the best one, with "
+    "a second one, and the means over both decide; of equally good settings, the simplest.",
     False: "Bisection with one seed finds the strongest setting that is good enough; it and its neighbour are tried "
     "with a second seed, and the means over both decide.",
 }

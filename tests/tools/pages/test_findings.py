@@ -43,8 +43,30 @@ def test_the_figures_are_those_of_the_tables():
         assert f"the paper has {cell.paper.ratio:.0f} times at {cell.paper.error:.2f} %" in text
     errors = [cell for cell in table(Book(protocol_of(1), RECORDS), columns=["340"]).cells if cell.ours is not None]
     best = min(errors, key=lambda cell: cell.ours.error.mean)
-    mixed = ", older runs (†) among them" * any(cell.older for cell in errors)
-    assert f"The lowest of {len(errors)} methods{mixed} is {best.row.title}." in text
+    assert f"The lowest of {len(errors)} methods is {best.row.title}" in text
+
+
+def test_older_and_single_runs_rank_nothing_and_have_their_mark(tmp_path, write_record, write_trials):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    write_trials(book, "vbd", "1", [{"error": 2.0}] * 8)
+    for row in ("none", "vbd"):
+        for config in book.cell(row, "1").finals:
+            write_record(config, error=3.0 if row == "none" else 2.5)
+    assert "The lowest of 2 methods is VBD." in findings(tmp_path)
+    single = book.cell("bernoulli", "1").finals[0]
+    write_record(single)
+    assert "is Dropout, Bernoulli; that is no ranking, since single runs are 0.1 points and more" in findings(tmp_path)
+    write_record(replace(book.cell("concrete", "1").finals[0], arithmetic="kernels"), error=1.5)
+    text = findings(tmp_path)
+    assert "Concrete dropout 1.50 % (n = 1) †, the paper 18.95 %" in text
+    assert "that is no ranking, since older runs (†) are among them and single runs" in text
+
+
+def test_the_plain_network_has_its_mark_too(tmp_path, write_record):
+    book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+    for row in ("original", "vbd"):
+        write_record(replace(book.cell(row, "lenet-5").finals[0], arithmetic="kernels"))
+    assert "The original network has 2.00 % (n = 1) †." in findings(tmp_path)
 
 
 def test_two_methods_are_compared_where_they_have_the_same_size():
@@ -56,6 +78,7 @@ def test_two_methods_are_compared_where_they_have_the_same_size():
     vbd, rival = cell(90.0, (90.0, 1.0), (1000.0, 3.0)), cell(100.0, (100.0, 1.5), (1000.0, 4.0))
     (said,) = _at_equal_size(vbd, rival)
     assert said.startswith("Cut by the threshold to 100 times fewer weights")
-    assert said.endswith("% and sparse VD 1.50 %.")
+    mark = " †" * template.older
+    assert said.endswith(f"%{mark} and sparse VD 1.50 %{mark} (n = 1 and 1).")
     assert _at_equal_size(vbd, cell(200.0, (200.0, 1.5))) == []  # too far apart
     assert _at_equal_size(vbd, replace(rival, curves=())) == []
