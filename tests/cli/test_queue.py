@@ -41,7 +41,19 @@ def test_it_says_what_is_missing_and_what_comes_first(queue, nearly_whole):
     assert "First:\n  Table 3: plain on kingma-cnn(1), seed 0, " in found.out
     (line,) = queue("--table", "3", "--cost", "--json").json
     assert (line["table"], line["trials"], line["runs"]) == ("Table 3", 0, 1)
-    assert line["hours"] > 0
+    assert line["hours"] > line["trial_hours"] == 0
+
+
+def test_a_run_of_two_tables_is_counted_once_and_steps_are_measured_once(queue, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = []
+    monkeypatch.setattr("vbdrop.experiments.cost._measured", lambda config: (made.append(config.id), (0.01, 0.001))[1])
+    alone = [queue("--table", n, "--cost", "--json").json[0] for n in ("4", "5")]
+    count = len(made)
+    both = queue("--table", "4", "--table", "5", "--cost", "--json").json
+    assert both[0] == alone[0]
+    assert both[1]["runs"] < alone[1]["runs"]
+    assert len(made) == count > 0
 
 
 def test_mistakes(queue):

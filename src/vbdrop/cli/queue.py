@@ -54,8 +54,9 @@ def queue(
 ) -> None:
     """Make all runs that the paper's tables and the ablations lack, in the order in which they tell the most.
 
-    First what gives a cell of the paper its first figure, the cheapest cell first: its trials on held-out training
-    data, then the run with what they chose. Then further seeds, rows that the paper does not have, and ablations.
+    First what gives cells of the paper their first figure, at the least cost per cell: their trials on held-out
+    training data, then the run with what they chose. Then further seeds, rows that the paper does not have, and
+    ablations. The times of steps are measured once, and kept for a week.
     """
     folder = records or (QUICK_RECORDS if quick else RECORDS)
     with usage():
@@ -95,20 +96,24 @@ def queue(
 
 
 def _print_cost(books: Sequence[Book], waiting: Sequence[QueuedRun], costs: Costs, as_json: bool) -> None:
-    """Print what each table lacks, and which runs come first."""
+    """Print what each table lacks, and which runs come first; a run of several tables counts for the first of them."""
+    seen: set[str] = set()
     lines = []
     for book in books:
-        runs = book.expected()
+        runs = [config for config in book.expected() if config.id not in seen]
+        seen |= {config.id for config in runs}
         trials = [config for config in runs if config.n_valid and not book.protocol.on_validation]
-        hours = math.fsum(map(costs, runs)) / 3600
-        lines.append((book.protocol.name, len(trials), len(runs) - len(trials), hours))
+        tried, whole = (math.fsum(map(costs, some)) / 3600 for some in (trials, runs))
+        lines.append((book.protocol.name, len(trials), tried, len(runs) - len(trials), whole))
     if as_json:
-        names = ("table", "trials", "runs", "hours")
+        names = ("table", "trials", "trial_hours", "runs", "hours")
         print_json([dict(zip(names, line, strict=True)) for line in lines])
         return
     console = out()
-    rows = [(name, str(trials), str(runs), f"{hours:.1f}") for name, trials, runs, hours in lines]
-    console.print(grid(("table", "trials", "runs that count", "hours of a core"), rows))
+    rows = [(name, str(n), f"{tried:.1f}", str(runs), f"{whole:.1f}") for name, n, tried, runs, whole in lines]
+    console.print(grid(("table", "trials", "their hours", "runs that count", "hours of a core in all"), rows))
+    if len(lines) > 1:
+        console.print(f"{math.fsum(line[-1] for line in lines):.1f} hours of a core in all.")
     if waiting:
         console.print("First:")
     for run in waiting[:SHOWN]:
