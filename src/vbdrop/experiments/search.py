@@ -21,7 +21,7 @@ SEEDS = len(TRIAL_SEEDS)
 
 
 @dataclass(frozen=True)
-class Asked:
+class NeededTrials:
     """The trials that a choice needs, as far as they are known.
 
     Attributes:
@@ -50,7 +50,9 @@ def survivors(count: int) -> int:
     return max(2, math.ceil(count / 2))
 
 
-def halving(count: int, ended: Callable[[int, int], bool], order: Callable[[Sequence[int]], Sequence[int]]) -> Asked:
+def halving(
+    count: int, ended: Callable[[int, int], bool], order: Callable[[Sequence[int]], Sequence[int]]
+) -> NeededTrials:
     """Return the trials that successive halving needs.
 
     Args:
@@ -64,13 +66,13 @@ def halving(count: int, ended: Callable[[int, int], bool], order: Callable[[Sequ
     """
     first = dict.fromkeys(range(count), 1)
     if not all(ended(index, 1) for index in first):
-        return Asked(first, decided=False, more=survivors(count) * (SEEDS - 1))
+        return NeededTrials(first, decided=False, more=survivors(count) * (SEEDS - 1))
     kept = order(range(count))[: survivors(count)]
     asked = {index: SEEDS if index in kept else 1 for index in first}
-    return Asked(asked, decided=all(ended(index, seeds) for index, seeds in asked.items()))
+    return NeededTrials(asked, decided=all(ended(index, seeds) for index, seeds in asked.items()))
 
 
-def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> Asked:
+def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> NeededTrials:
     """Return the trials that bisection needs.
 
     Args:
@@ -86,8 +88,8 @@ def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> Asked:
     asked: dict[int, int] = {}
     whole = math.ceil(math.log2(count + 1)) + 2 * (SEEDS - 1)
 
-    def waiting() -> Asked:
-        return Asked(asked, decided=False, more=max(0, whole - sum(asked.values())))
+    def waiting() -> NeededTrials:
+        return NeededTrials(asked, decided=False, more=max(0, whole - sum(asked.values())))
 
     low, high = -1, count  # good enough, and not
     while high - low > 1:
@@ -109,7 +111,7 @@ def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> Asked:
         elif not any(verdicts) and at > 0:
             at -= 1
         else:
-            return Asked(asked, decided=True)
+            return NeededTrials(asked, decided=True)
 
 
 def is_scale(methods: Sequence[Method]) -> bool:
