@@ -20,6 +20,7 @@ from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums,
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
 from vbdrop.experiments.runner import Processes
+from vbdrop.experiments.step_times import StepTimes, default_file
 from vbdrop.experiments.table_text import NOT_RUN, PAPER, missing, notes, questions, sheets
 from vbdrop.files import write_atomically
 from vbdrop.sheets import Sheet
@@ -97,7 +98,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
     book = Book(protocol, folder, checksums(protocol, asked.data_dir), splits(protocol, asked.data_dir))
     runs = (book.without_trials if asked.defaults else book.expected)(*part)
     with err().status("measuring a few steps of every method"):
-        seconds = estimate(runs, asked.data_dir)
+        seconds = estimate(runs, asked.data_dir, StepTimes(default_file()))
     if asked.cost:
         _print_costs(runs, seconds, asked.workers, asked.as_json)
         return
@@ -118,7 +119,7 @@ def _make(
         processes = f"{runner.workers} process" + ("es" if runner.workers > 1 else "")
         wall = max(sum(seconds) / runner.workers, *seconds)
         count = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
-        console.print(f"{count} to make: about {duration(wall)} with {processes}, from steps measured just now.")
+        console.print(f"{count} to make: about {duration(wall)} with {processes}, from measured steps.")
         with Bars(console, runs, seconds) if console.is_terminal else Lines(console, len(runs)) as runner.watcher:
             try:
                 summary = runner.make(missing)

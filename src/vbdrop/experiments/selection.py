@@ -140,7 +140,7 @@ def within(result: Mapping[str, Any], limit: float) -> bool:
         >>> within({"outcome": "finished", "error": 1.9}, 1.9), within({"outcome": "diverged"}, 1.9)
         (True, False)
     """
-    return result["outcome"] == "finished" and result["error"] <= limit + ROUNDING
+    return result["outcome"] == "finished" and bool(result["error"] <= limit + ROUNDING)
 
 
 def hopeful(results: Sequence[Mapping[str, Any]], order: Sequence[int]) -> list[int]:
