@@ -116,5 +116,5 @@ def test_a_projection_must_make_fewer():
     wide = nn.LSTM(3, 4, proj_size=2)
     for name, shape in (("weight_hh_l0", (16, 4)), ("weight_hr_l0", (4, 4))):
         getattr(wide, name).data = torch.zeros(shape)
-    with pytest.raises(ValueError, match="must have as many columns as units leave"):
+    with pytest.raises(ValueError, match="must have one column per output unit"):
         check_shapes(wide)

@@ -1,4 +1,4 @@
-"""`torch.nn.MultiheadAttention` with its projections in the open, so that heads can have gates and be removed."""
+"""`torch.nn.MultiheadAttention` with its projections as separate steps, so that heads can be gated and removed."""
 
 import torch
 from torch import Tensor, nn
@@ -9,14 +9,14 @@ from vbdrop.layers.linear import Linear
 
 
 class OutProjection(Linear, NonDynamicallyQuantizableLinear):  # type: ignore[misc]  # torch's stub has no `bias=False`
-    """The last layer of `torch.nn.MultiheadAttention` after `vbdrop.convert_`."""
+    """The output projection of `torch.nn.MultiheadAttention` after `vbdrop.convert_`."""
 
 
 class OpenAttention(nn.MultiheadAttention):
-    """What `torch.nn.MultiheadAttention` computes, with any number of heads and of features in each.
+    """What `torch.nn.MultiheadAttention` computes, for any number of heads and any number of features per head.
 
-    It calls ``out_proj`` as a module, and takes all sizes from its weights and ``num_heads``: torch's own forward
-    insists on as many features in all heads as enter. The parameters and arguments are the same.
+    It calls ``out_proj`` as a module and reads all sizes from its weights and ``num_heads``; torch's own forward
+    requires that the heads together have as many features as the input. The parameters and arguments are the same.
 
     Example:
         >>> attention, x = nn.MultiheadAttention(6, 3, batch_first=True).eval(), torch.randn(2, 4, 6)
@@ -37,7 +37,7 @@ class OpenAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attended values and, if they are needed, the weights of the attention; as torch's own."""
+        """The attended values and, if requested, the attention weights, as torch returns them."""
         batched, order = query.dim() == 3, not self.batch_first and query.dim() == 3
         projected = self._projected(query, key, value)
         projected = projected if batched else [part.unsqueeze(0) for part in projected]
@@ -72,18 +72,18 @@ class OpenAttention(nn.MultiheadAttention):
         return [F.linear(x, weight, each) for x, weight, each in inputs]
 
     def _heads(self, x: Tensor) -> Tensor:
-        """The features of each head on an axis of their own, behind those of the batch and the heads."""
+        """The features of each head on an axis of their own, after the batch and head axes."""
         return x.reshape(*x.shape[:-1], self.num_heads, -1).transpose(1, 2)
 
     def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """Both masks as what is added to the scores, or None."""
+        """Both masks as one tensor to add to the scores, or None."""
         added: Tensor | None = None
         if mask is not None:
             added = _added(mask, q)
             if mask.dim() == 3:
                 if len(mask) != len(q) * self.num_heads:
                     sizes = f"{len(q)} examples and {self.num_heads} heads"
-                    raise ValueError(f"`attn_mask` must have a mask for each of {sizes}; got {len(mask)} masks.")
+                    raise ValueError(f"`attn_mask` must have one mask for each of {sizes}; got {len(mask)} masks.")
                 added = added.view(len(q), self.num_heads, *mask.shape[1:])
         if padding is not None:
             padding = _added(padding.view(len(q), 1, 1, k.shape[2]), q)
@@ -98,7 +98,7 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def why_closed(module: nn.MultiheadAttention) -> str | None:
-    """Why an attention cannot be opened, or None if it can.
+    """Why an attention module cannot become an `OpenAttention`, or None if it can.
 
     Example:
         >>> why_closed(nn.MultiheadAttention(4, 2)), why_closed(nn.MultiheadAttention(4, 2, add_zero_attn=True))
@@ -112,10 +112,10 @@ def why_closed(module: nn.MultiheadAttention) -> str | None:
 
 
 def open_(module: nn.MultiheadAttention) -> OpenAttention:
-    """Let an attention compute in the open, in place; its parameters stay the objects that they are.
+    """Turn an attention module into an `OpenAttention`, in place; its parameters stay the same objects.
 
     Raises:
-        ValueError: If it cannot; see `why_closed`.
+        ValueError: If this is impossible; see `why_closed`.
     """
     if reason := why_closed(module):
         raise ValueError(f"`module` must be a MultiheadAttention that can be opened; {reason}.")

@@ -1,4 +1,4 @@
-"""The names of what lies beside a weight in a converted layer: its log variances, its gates, its marks."""
+"""The names of the tensors and modules that belong to a weight in a converted layer: log variances, gates, masks."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from vbdrop._torch_compat import flat_weight_names
 
 
 def companion(weight: str, kind: str) -> str:
-    """The name of what belongs to a weight: ``kind`` in the place of the word ``weight`` that its own name starts with.
+    """The name of a companion of a weight: the weight's name with ``kind`` in place of its leading ``weight``.
 
     Args:
         weight: The weight's name in its module, or its dotted name in a model.

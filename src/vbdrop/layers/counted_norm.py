@@ -1,8 +1,8 @@
-"""Normalisations over channels that go on counting the channels that were removed.
+"""Normalisations over channels that still count the channels that were removed.
 
-A channel that is zero adds nothing to a sum over channels, but it counts in the mean: without it, the others must be
-normalised as if it was still there. With the share ``s`` of channels that stay, their mean ``m`` and variance ``v``,
-all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs.
+A zero channel adds nothing to a sum over channels, but it counts in the mean: after its removal, the others must be
+normalised as if it were still there. If a share ``s`` of the channels remains, with mean ``m`` and variance ``v``, then
+all channels together have the mean ``s m``, the variance ``s v + s (1 - s) m^2``, and ``s`` times their mean square.
 """
 
 import copy
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 EPSILONS = ("eps", "variance_epsilon", "epsilon")
-"""The attributes in which classes of normalisations keep what they add to the variance."""
+"""The attributes under which normalisation classes store the constant that they add to the variance."""
 
 
 class CountedNorm(nn.Module):
-    """What both kinds have in common; a plain normalisation becomes one by `count_`.
+    """The shared part of both kinds; `count_` turns a plain normalisation into one of them.
 
     Attributes:
-        count: The number of channels of which the mean is taken.
+        count: The number of channels over which the mean is taken.
         from_end: The channels' axis, counted from the end: 1 for the last one.
-        scale: What each channel is multiplied by first, as a gate did; None for nothing.
+        scale: A factor for each channel, applied first, as a gate was; None for no factor.
     """
 
     count: int
@@ -43,13 +43,13 @@ class CountedNorm(nn.Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """The number of channels, of how many, and what is added to their variance."""
+        """The number of channels that remain, the number counted, and eps."""
         tensor = next((t for t in (self.weight, self.scale) if t is not None), None)
         return f"{self.count if tensor is None else len(tensor)} of {self.count} channels, eps={self.eps}"
 
 
 class CountedLayerNorm(CountedNorm):
-    """Layer normalisation of some of ``count`` channels, of which all others are zero.
+    """Layer normalisation over ``count`` channels, of which only some are present; the others are zero.
 
     Example:
         >>> x, norm = torch.tensor([[1.0, 2.0, 0.0]]), nn.LayerNorm(3)
@@ -72,7 +72,7 @@ class CountedLayerNorm(CountedNorm):
 
 
 class CountedRMSNorm(CountedNorm):
-    """RMS normalisation of some of ``count`` channels, of which all others are zero.
+    """RMS normalisation over ``count`` channels, of which only some are present; the others are zero.
 
     Example:
         >>> x, norm = torch.tensor([[1.0, 2.0, 0.0]]), nn.RMSNorm(3, eps=1e-6)
@@ -94,10 +94,10 @@ KINDS: dict[str, type[CountedNorm]] = {"layer": CountedLayerNorm, "rms": Counted
 
 
 def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> CountedNorm:
-    """Let a normalisation count channels that it does not have, in place.
+    """Make a normalisation count channels that it no longer has, in place.
 
     Args:
-        module: A normalisation; its parameters stay the objects that they are.
+        module: A normalisation; its parameters stay the same objects.
         kind: One of `KINDS`.
         count: The number of channels to count.
         from_end: The channels' axis, counted from the end.
@@ -112,15 +112,15 @@ def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> Count
 
 
 def epsilon_of(module: nn.Module) -> float | None:
-    """What a normalisation adds to the variance; None for the smallest number of the input's dtype."""
+    """The constant that a normalisation adds to the variance; None for the machine epsilon of the input's dtype."""
     return next((value for name in EPSILONS if isinstance(value := getattr(module, name, None), float)), None)
 
 
 def kind_of(module: nn.Module, count: int, from_end: int = 1) -> str | None:
-    """The formula that a module computes, found out by trying; None if it is neither of `KINDS`.
+    """The formula that a module computes, determined by a trial run; None if it is neither of `KINDS`.
 
     Args:
-        module: A module; only one with a ``weight`` and a ``bias`` at most is tried.
+        module: A module; it is tried only if it has no parameters besides ``weight`` and ``bias``.
         count: The number of its channels.
         from_end: The channels' axis, counted from the end.
 
@@ -150,6 +150,6 @@ def _computes(module: nn.Module, kind: str, count: int, from_end: int) -> bool:
         parameter.copy_(torch.linspace(0.5, 1.5, count))
     try:
         found = trial(x)
-    except Exception:  # whatever a forward raises that takes something else
+    except Exception:  # a forward that expects other inputs may raise anything
         return False
     return isinstance(found, Tensor) and found.shape == x.shape and torch.allclose(found, counted(x), 1e-4, 1e-5)

@@ -42,7 +42,7 @@ class Gate(Variational):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Every gate at exactly 1, with the initial variance."""
+        """Set every gate to exactly 1, with the initial variance."""
         self._buffers.pop("removed", None)
         nn.init.ones_(self.weight)
         nn.init.constant_(self.log_sigma2, self.mode.log_sigma2)
@@ -74,7 +74,7 @@ class Gate(Variational):
         return apply_gate(x, *self.used(training=False), axis)
 
     def used(self, *, training: bool) -> tuple[Tensor, Tensor | None]:
-        """The means that a forward multiplies by, and the deviations of its noise; None where it draws none."""
+        """The means that a forward multiplies by, and the standard deviations of the noise; None without noise."""
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
         deviation = torch.exp(0.5 * log_sigma2)
         if training:

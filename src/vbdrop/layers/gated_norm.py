@@ -1,4 +1,4 @@
-"""A normalisation over channels that gates what enters it: a dead channel of a residual stream is then zero for it."""
+"""A normalisation over channels with gated inputs, so that it reads a dead channel of a residual stream as zero."""
 
 from typing import Any, ClassVar
 
@@ -10,12 +10,12 @@ from vbdrop.layers.shared_gate import SharedGate
 
 
 class GatedNorm(nn.Module):
-    """A normalisation whose channels have gates, which it shares with the other readers of the stream.
+    """A normalisation whose channels have gates that it shares with the other readers of the stream.
 
-    What enters is multiplied by the gates. A channel that is zero then leaves RMS normalisation as zero, but layer
-    normalisation as its shift and minus the mean, so that what leaves it is multiplied by the same draw, too.
+    The inputs are multiplied by the gates. RMS normalisation then leaves a zero channel at zero, but layer
+    normalisation subtracts the mean and adds its bias, so there the outputs are multiplied by the same draw, too.
 
-    The class of a module becomes a subclass of this one and of its own, by `gate_norm_`.
+    `gate_norm_` changes the class of a module to a subclass of this one and of the module's own.
     """
 
     plain: ClassVar[type[nn.Module]] = nn.Module
@@ -52,7 +52,7 @@ class GatedNorm(nn.Module):
                 counted.bias.mul_(values)
 
     def strip_(self) -> None:
-        """Remove the gates: the module is again what it was."""
+        """Remove the gates and restore the original class."""
         self._modules.pop("gate")
         self.__dict__.pop("kind")
         self.__class__ = type(self).plain  # type: ignore[assignment]  # the class that it had
@@ -65,7 +65,7 @@ _CLASSES: dict[type[nn.Module], type[GatedNorm]] = {}
 
 
 def gated_class(plain: type[nn.Module]) -> type[GatedNorm]:
-    """The class of a gated normalisation, the same one for each class."""
+    """The gated subclass of a normalisation class; the same class always gives the same subclass."""
     if plain not in _CLASSES:
         name, contents = f"Gated{plain.__name__}", {"__module__": __name__, "plain": plain}
         _CLASSES[plain] = type(name, (GatedNorm, plain), contents)

@@ -1,4 +1,4 @@
-"""Layers of other packages: they join the table once their package is imported, and none is imported for that."""
+"""Layers of other packages: they join the table once the user has imported the package; vbdrop imports none itself."""
 
 import importlib
 import sys
@@ -13,11 +13,11 @@ from vbdrop.layers.table import LAYERS
 IMPORTED: dict[str, tuple[str, type[NoisyLayer]]] = {
     "Conv1D": ("transformers.pytorch_utils", InputsFirstLinear),
 }
-"""The name of a layer -> the module that defines it, and the noisy part that it is joined with."""
+"""The name of a layer -> the module that defines it, and the noisy class that it is combined with."""
 
 
 def add_imported_layers_() -> None:
-    """Add to the table the layers of packages that have been imported meanwhile.
+    """Add the layers of packages that have been imported since the last call to the table.
 
     Example:
         >>> add_imported_layers_()
@@ -31,7 +31,7 @@ def add_imported_layers_() -> None:
 
 
 def _join(name: str, plain: type[nn.Module], noisy: type[NoisyLayer]) -> None:
-    """Make the noisy class of a plain layer; it is found under its name in this module, also by pickle."""
+    """Create the noisy class of a plain layer as an attribute of this module, where pickle finds it too."""
     joined = type(name, (noisy, plain), {"__module__": __name__, "__doc__": f"`{plain.__module__}.{name}` with noise."})
     globals()[name] = LAYERS[plain] = joined
 

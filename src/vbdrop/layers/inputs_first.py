@@ -7,7 +7,7 @@ from vbdrop.layers.layer import NoisyLayer
 
 
 class InputsFirstLinear(NoisyLayer):
-    """The noisy part of a layer that computes ``x @ weight + bias``; a class of its own joins it with the plain one.
+    """The noisy part of a layer that computes ``x @ weight + bias``, to be combined with the plain class.
 
     Example:
         >>> import torch, vbdrop

@@ -36,15 +36,15 @@ LOWEST_LOG_SIGMA2 = -80.0
 class NoisyLayer(Variational):
     """A layer whose weights are noisy, or whose inputs or outputs are gated, or both.
 
-    It is mixed into a torch layer (`class Linear(NoisyLayer, nn.Linear)`), and a plain layer becomes one by taking its
-    class and calling `add_noise_`: the module, its ``weight`` and its ``bias`` stay the objects that they were.
+    It is mixed into a torch layer (`class Linear(NoisyLayer, nn.Linear)`). To convert a plain layer, assign this class
+    to it and call `add_noise_`: the module, its ``weight`` and its ``bias`` stay the same objects.
     """
 
     wide_parameters: ClassVar[tuple[str, ...]] = ("log_sigma2", "log_alpha")
     draws_per_call: ClassVar[bool] = False
-    """Whether one draw of the noise serves all samples of a batch, as where weights are drawn and not outputs."""
+    """Whether all samples of a batch share one draw of the noise, because weights and not outputs are sampled."""
     noise: Weights | Rates | None = None
-    """The mode of the weights; None where only gates were added."""
+    """The mode of the weights; None if only gates were added."""
     weight: Tensor
     bias: Tensor | None
     log_sigma2: nn.Parameter
@@ -67,7 +67,7 @@ class NoisyLayer(Variational):
         self.fused = True
         del self.__dict__["_fused"]
 
-    # what a kind of layer says about itself
+    # what each kind of layer defines
 
     @property
     def gate_names(self) -> tuple[str, ...]:
@@ -101,14 +101,14 @@ class NoisyLayer(Variational):
     def per_output(self, values: Tensor) -> Tensor:
         """One value per output unit, brought to a shape that broadcasts against ``weight``."""
 
-    # becoming noisy, and plain again
+    # conversion to a noisy layer and back
 
     def add_noise_(self, mode: Mode, *, inputs: bool = True, outputs: bool = False) -> None:
         """Add noisy weights or gates.
 
         Args:
             mode: `Weights`, `Rates` or `Units`.
-            inputs: For `Units`: whether what enters is gated.
+            inputs: For `Units`: whether the inputs are gated.
             outputs: For `Units`: whether the output channels are gated.
         """
         mode = without_filters(mode)
@@ -123,7 +123,7 @@ class NoisyLayer(Variational):
             setattr(self, self._rate_name(name), nn.Parameter(self._initial_rate(getattr(self, name))))
 
     def share_gate_(self, gate: SharedGate, matrix: str = "weight") -> None:
-        """Gate what enters by gates that other layers have, too.
+        """Gate the inputs with gates that are shared with other layers.
 
         Args:
             gate: The gates.
@@ -136,7 +136,7 @@ class NoisyLayer(Variational):
 
     @torch.no_grad()
     def _initial_rate(self, means: Tensor) -> Tensor:
-        """The rates of a weight at the start; none starts dead, however small it is."""
+        """The initial rates of a weight tensor; no weight starts dead, however small it is."""
         dtype = torch.promote_types(means.dtype, torch.float32)
         weight = means.to(dtype)
         if isinstance(self.noise, Weights):
@@ -144,7 +144,7 @@ class NoisyLayer(Variational):
             return limit.clamp(LOWEST_LOG_SIGMA2, self.noise.log_sigma2)
         if self.noise is None:
             raise TypeError("the layer has no noisy weights.")
-        # the rate of a whole layer has an axis, since FSDP shards no parameter without one
+        # a rate for the whole layer still has an axis, since FSDP cannot shard scalars
         shape = {"weight": means.shape, "unit": (self.inputs_of(means),), "layer": (1,)}[self.noise.per]
         return torch.full(shape, self.noise.log_alpha, dtype=dtype, device=weight.device)
 
@@ -179,10 +179,10 @@ class NoisyLayer(Variational):
         for name in ("noise", "_fused", "sampling", "kl_factor"):
             self.__dict__.pop(name, None)
 
-    # seen from outside
+    # what the rest of vbdrop reads
 
     def variational(self) -> Iterator[NoisyTensor]:
-        """The noisy weights, if there are any; the gates are modules of their own."""
+        """The noisy weights, if any; the gates are separate modules."""
         for name in self.matrices if self.noise is not None else ():
             mean, rate = getattr(self, name), getattr(self, self._rate_name(name))
             if isinstance(self.noise, Weights):
@@ -210,7 +210,7 @@ class NoisyLayer(Variational):
     # the forward
 
     def noisy_forward(self, x: Tensor, product: Product) -> Tensor:
-        """Gate, product with noise where it is on, and gate again: what the forward of a layer calls."""
+        """Gate, product (with noise if it is on), gate: every layer's forward calls this."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         out: Tensor | None = None
         if isinstance(gate, Gate | SharedGate) and self.noise is None and type(product) is MatrixProduct:
@@ -220,7 +220,7 @@ class NoisyLayer(Variational):
         return out if output_gate is None else output_gate(out)
 
     def _product(self, x: Tensor, product: Product) -> Tensor:
-        """The product with the weights, with their noise where it is on."""
+        """The product with the weights, with noise if it is on."""
         if isinstance(self.noise, Rates) and self.noise_is_on:
             rated = noisy_rates if self.fused else noisy_rates_reference
             return rated(x, self.weight, self._expand_rate(self._bounded(self.log_alpha)), self.bias, product)
@@ -232,7 +232,7 @@ class NoisyLayer(Variational):
             sampled = noisy_weights if self.fused else noisy_weights_reference
             return sampled(x, weight, log_sigma2, self.bias, product, threshold)
         keep = alive(weight, log_sigma2, self.noise.threshold)
-        mean = masked(weight, keep | (weight == 0))  # a mean of zero keeps its gradient, and can learn
+        mean = masked(weight, keep | (weight == 0))  # a mean of zero keeps its gradient, so that it can learn
         if not self.sampling:
             return product(x, mean, self.bias)
         perturbed = noisy_product if self.fused else noisy_product_reference
@@ -241,16 +241,16 @@ class NoisyLayer(Variational):
     # files and printing
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Rates and gates that a plain ``state_dict`` does not have start afresh, if it has the layer's weights."""
+        """Reset rates and gates that are missing from a plain ``state_dict``, provided it has the layer's weights."""
         has_weights = all(prefix + name in state_dict for name in self.matrices)
         rate = state_dict.get(prefix + "log_alpha")
-        if isinstance(rate, Tensor) and rate.dim() == 0:  # the rate of a layer, as it was in version 0.1
+        if isinstance(rate, Tensor) and rate.dim() == 0:  # the rate of a whole layer was a scalar in version 0.1
             state_dict[prefix + "log_alpha"] = rate.reshape(1)
         for name in self.gate_names:
             for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
                 if has_weights and not any(key.startswith(below) for key in state_dict):
                     gate.reset_parameters()
-                    state_dict.update(gate.state_dict(prefix=below))  # where torch looks next, for the gate
+                    state_dict.update(gate.state_dict(prefix=below))  # torch looks here next, for the gate
         rates = {name: self._rate_name(name) for name in (self.matrices if self.noise is not None else ())}
         if not has_weights or any(prefix + rate in state_dict for rate in rates.values()):
             super()._load_from_state_dict(state_dict, prefix, *args)
@@ -265,7 +265,7 @@ class NoisyLayer(Variational):
                 getattr(self, rate).copy_(self._initial_rate(getattr(self, name)))
 
     def extra_repr(self) -> str:
-        """The torch layer's own description, and how the weights are noisy."""
+        """The torch layer's own description, followed by the mode of the noise."""
         if self.noise is None:
             return super().extra_repr()
         prior = type(self.noise.prior).__name__

@@ -10,14 +10,14 @@ from torch import nn
 from vbdrop.priors import Prior, as_prior
 
 Filter: TypeAlias = Callable[[nn.Module, str], bool]
-"""Chooses modules by themselves and by their fully qualified name: ``(module, fqn) -> bool``, as torchao does."""
+"""Selects modules, given the module and its fully qualified name: ``(module, fqn) -> bool``, as torchao does."""
 
 Per: TypeAlias = Literal["weight", "unit", "layer"]
 """What shares one learned rate: nothing, all weights of an input unit or channel, or all weights of a layer."""
 
 
 Cost: TypeAlias = Literal["weights", "macs"]
-"""What a channel costs: the weights, or the multiply-adds per example, that go with it."""
+"""The cost of a channel: the weights, or the multiply-adds per example, that are removed with it."""
 
 
 def _check_filter(mode: str, name: str, value: object) -> None:
@@ -40,12 +40,12 @@ def _check_prunes(mode: str, prior: Prior) -> None:
 
 @dataclass(frozen=True)
 class Weights:
-    """Every weight learns its own alpha: weights that carry noise only are dropped.
+    """Every weight learns its own alpha; weights that carry only noise are dropped.
 
     Attributes:
         prior: The prior's name or a `vbdrop.priors.Prior`.
-        threshold: A weight is dead from this ``log_alpha`` on.
-        log_sigma2: The log variance at the start. Small weights start lower, so that none starts dead.
+        threshold: The ``log_alpha`` at or above which a weight is dead.
+        log_sigma2: The initial log variance. Small weights start with less, so that none starts dead.
         mask_in_training: Whether the means of dead weights are already dropped in training.
         filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.
 
@@ -70,21 +70,21 @@ class Weights:
 
 @dataclass(frozen=True)
 class Units:
-    """Every unit learns a gate: units that carry noise only are dropped, and the layers around them shrink.
+    """Every unit learns a gate; units that carry only noise are dropped, and the layers around them shrink.
 
-    A gate sits on what enters a layer: each input feature of a linear layer, each input channel of a convolution. The
-    image's own channels are left alone: those of a first convolution, and of any with at most four input channels.
+    Gates sit on the inputs of a layer: each input feature of a linear layer, each input channel of a convolution.
+    Image channels get no gates: those of the first convolution, and of any with at most four input channels.
 
     Attributes:
         prior: The prior's name or a `vbdrop.priors.Prior`.
-        threshold: A unit is dead from this ``log_alpha`` on.
-        log_sigma2: The log variance of a gate at the start; its mean starts at 1.
+        threshold: The ``log_alpha`` at or above which a unit is dead.
+        log_sigma2: The initial log variance of a gate; its mean starts at 1.
         mask_in_training: Whether dead units are already dropped in training.
-        outputs: Chooses the layers that also get gates on their output channels, ``(module, fqn) -> bool``; None for
-            none.
-        filter_fn: Chooses the layers that get gates on what enters them, ``(module, fqn) -> bool``; None for all.
-        cost: What the KL of a shared gate counts by, if `vbdrop.convert_` gets example inputs: the ``"weights"`` that
-            go with its channel, or the ``"macs"``, as a share of their mean over all gates.
+        outputs: Selects the layers that also get gates on their output channels, ``(module, fqn) -> bool``; None
+            selects no layer.
+        filter_fn: Selects the layers that get gates on their inputs, ``(module, fqn) -> bool``; None for all.
+        cost: How the KL of a shared gate is weighted, if `vbdrop.convert_` gets example inputs: by the ``"weights"`` or
+            the ``"macs"`` that are removed with its channel, relative to their mean over all gates.
 
     Example:
         >>> Units(outputs=lambda module, name: name == "conv2").threshold
@@ -117,12 +117,12 @@ class Units:
 
 @dataclass(frozen=True)
 class Rates:
-    """Dropout rates are learned, and nothing is ever dropped: Gaussian dropout that finds its own rate.
+    """Gaussian dropout that learns its own rates; nothing is ever removed.
 
     Attributes:
-        per: What has one rate: every ``"weight"``, every input ``"unit"``, or the ``"layer"``.
+        per: What shares one rate: each ``"weight"`` has its own, each input ``"unit"``, or the whole ``"layer"``.
         prior: The prior's name or a `vbdrop.priors.Prior`.
-        rate: The dropout rate p at the start, between 0 and 1; ``alpha = p / (1 - p)``.
+        rate: The initial dropout rate p, between 0 and 1; ``alpha = p / (1 - p)``.
         filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.
 
     Example:
@@ -153,7 +153,7 @@ class Rates:
 
     @property
     def log_alpha(self) -> float:
-        """The log alpha at the start, ``log(p / (1 - p))``."""
+        """The initial log alpha, ``log(p / (1 - p))``."""
         return math.log(self.rate) - math.log1p(-self.rate)
 
 
@@ -162,7 +162,7 @@ Mode: TypeAlias = Weights | Units | Rates
 
 
 def without_filters(mode: Mode) -> Mode:
-    """The mode as a layer keeps it: its filters have done their work, and a lambda cannot be pickled.
+    """The mode as a layer stores it, without the filters: they have been applied, and a lambda cannot be pickled.
 
     Example:
         >>> without_filters(Rates(filter_fn=lambda module, name: True)).filter_fn is None

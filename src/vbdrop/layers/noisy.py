@@ -1,4 +1,4 @@
-"""What a variational module tells about each tensor of noisy weights that it holds."""
+"""The description that a variational module gives of each tensor of noisy weights that it holds."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,13 +24,12 @@ class NoisyTensor:
         name: The means' parameter name in the module.
         mean: The means.
         prior: The prior of each of them.
-        threshold: The ``log_alpha`` at or above which a weight is dead, or None if none ever is.
+        threshold: The ``log_alpha`` at or above which a weight is dead, or None if no weight ever is.
         log_sigma2: The log variances, of the means' shape (the additive form).
         log_alpha: The log alphas, possibly shared by several weights (the multiplicative form).
         expand: Brings ``log_alpha`` to a shape that broadcasts against the means.
         removed: Which weights are dead for good, at every threshold (see `vbdrop.freeze_dead_`); None for none.
-        kl_factor: What the KL of each weight is multiplied with: one number, or a tensor that broadcasts against the
-            means.
+        kl_factor: A factor on the KL of each weight: one number, or a tensor that broadcasts against the means.
     """
 
     name: str
@@ -72,11 +71,11 @@ class NoisyTensor:
         return self.log_alpha_full() >= limit
 
     def kl(self) -> Tensor:
-        """The KL of these weights from their prior: the sum over all weights, also where they share a rate."""
+        """The KL of these weights from their prior: the sum over all weights, even if they share a rate."""
         return kl_of([self])[0]
 
     def _additive(self) -> tuple[Tensor, Tensor, float | Tensor]:
-        """The means and log variances whose KL is to be summed, and the factors on it."""
+        """The means and log variances whose KL is summed, and the factors on it."""
         if self.log_sigma2 is not None:
             mean, log_sigma2 = local_shard(self.mean), local_shard(self.log_sigma2)
             if self.removed is None:
@@ -94,7 +93,7 @@ class NoisyTensor:
         return theta, self.expand(self.rate) - log_alpha_of(theta, torch.zeros_like(theta)), self.kl_factor
 
     def _shared(self) -> Tensor | None:
-        """The KL of weights that share their rates and whose KL depends on alpha alone; None for all others."""
+        """The KL of weights that share rates, if it depends on alpha alone; None otherwise."""
         if self.log_sigma2 is not None or not self.prior.scale_free:
             return None
         each = self.prior.kl_at(local_shard(self.rate))
@@ -106,11 +105,11 @@ class NoisyTensor:
 def kl_of(entries: Iterable[NoisyTensor], scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """The KL of several noisy tensors, each times its ``kl_factor``, in one pass over each.
 
-    Of parameters that are distributed over processes (``DTensor``), it is the KL of this process's shards.
+    For parameters that are distributed over processes (``DTensor``), it is the KL of this process's shards.
 
     Args:
         entries: The tensors, at least one.
-        scale: What the result is multiplied with.
+        scale: A factor on the result.
 
     Returns:
         ``scale`` times the sum over all weights, with its gradient; and the sum itself, detached.

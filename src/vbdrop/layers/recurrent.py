@@ -1,8 +1,8 @@
 """Recurrent layers with noisy weights or gates: LSTM, GRU and RNN.
 
-The weights are drawn once per call, and serve all steps and all sequences of the batch, as the masks of variational RNN
-dropout do for a sequence (Gal and Ghahramani 2016): the noise of a product cannot be drawn at its output, since the
-same weights are used again in the next step. A gate is part of the weights that read the unit.
+The weights are drawn once per call and used for all steps and all sequences of the batch, as the masks of variational
+RNN dropout are for one sequence (Gal and Ghahramani 2016). The noise cannot be drawn at the output of a product, since
+the same weights are used again in the next step. A gate is multiplied into the weights that read its unit.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from vbdrop.layers.shared_gate import SharedGate
 
 
 class NoisyRecurrent(NoisyLayer, nn.RNNBase):
-    """What all recurrent layers share.
+    """The shared part of all recurrent layers.
 
     Every weight matrix is noisy; biases are not. With gates, each matrix that reads units has a submodule with their
     gates, such as ``gate_hh_l0`` beside ``weight_hh_l0``; all matrices that read a unit share its gate.
@@ -73,8 +73,8 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
 
         Args:
             mode: `Weights`, `Rates` or `Units`.
-            inputs: For `Units`: whether what enters the first layer is gated, too.
-            outputs: For `Units`: without effect, since the hidden units, which leave, have gates in any case.
+            inputs: For `Units`: whether the inputs of the first layer are gated, too.
+            outputs: Ignored: the hidden units, which are the outputs, always have gates.
         """
         if not isinstance(mode, Units):
             super().add_noise_(mode)
@@ -96,7 +96,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
                             below[name.removeprefix("weight_")] = gate
 
     def _share(self, matrix: str, gates: dict[str, Gate]) -> None:
-        """Gate the inputs of a matrix, which come one after the other; it owns those that no other matrix does yet."""
+        """Gate the inputs of a matrix, given in order; gates that no other matrix owns yet become its submodules."""
         taken = {id(gate) for module in self.modules() if isinstance(module, SharedGate) for gate in module.all_gates}
         own = {name: gate for name, gate in gates.items() if id(gate) not in taken}
         count = sum(gate.weight.numel() for gate in gates.values())
@@ -111,7 +111,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
 
     @torch.no_grad()
     def make_plain_(self, threshold: float | None = None) -> None:
-        """Fold masks and gates into the weights, and take all that is variational out.
+        """Fold masks and gates into the weights and remove everything variational.
 
         Args:
             threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
@@ -126,13 +126,13 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         self.strip_()
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
-        """The output, and the states at the end; with noise in training, drawn once."""
+        """The output and the final states; in training with noise, drawn once."""
         names = flat_weight_names(self)
         drawn = {name: self._drawn(name) for name in self.matrices}
         return recurrent(self, [drawn[name] if name in drawn else getattr(self, name) for name in names], input, hx)
 
     def _drawn(self, name: str) -> Tensor:
-        """A weight matrix as a call uses it: drawn from its posterior in training, its masked mean otherwise."""
+        """The weight matrix for one call: drawn from its posterior in training, its masked mean otherwise."""
         weight: Tensor = getattr(self, name)
         if self.noise is not None:
             mean, deviation = self._posterior(name)
@@ -145,7 +145,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         return weight
 
     def _posterior(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """The means and the deviations of a weight matrix that a call uses; None where there is no noise."""
+        """The means and standard deviations of a weight matrix for one call; None without noise."""
         mean, rate = getattr(self, name), getattr(self, self._rate_name(name))
         if not isinstance(self.noise, Weights):
             deviation = torch.exp(0.5 * self._expand_rate(self._bounded(rate))) * mean.to(rate.dtype)
@@ -159,7 +159,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         return masked(mean, keep | (mean == 0)), masked(deviation, keep) if self.sampling else None
 
     def flatten_parameters(self) -> None:
-        """Nothing: the weights of a call are not those that cuDNN would keep in one block."""
+        """Do nothing: a call does not use the weights that cuDNN would keep in one block."""
 
 
 class LSTM(NoisyRecurrent, nn.LSTM):

@@ -1,4 +1,4 @@
-"""The forward of torch's recurrent layers with given weights, also where layers and directions differ in size."""
+"""The forward of torch's recurrent layers with given weights; layers and directions may differ in size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import PackedSequence
 from vbdrop._torch_compat import flat_weight_names
 
 States: TypeAlias = tuple[Tensor, ...]
-"""The states of one layer and direction: hidden, and for an LSTM the cell's."""
+"""The states of one layer and direction: the hidden state and, for an LSTM, the cell state."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-"""The mode of a recurrent layer -> the blocks of rows that its weights have, each with a row for every unit."""
+"""The mode of a recurrent layer -> the number of blocks in its weights, each with one row per unit."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "LSTM": torch.lstm,
@@ -37,7 +37,7 @@ def cell_names(module: nn.RNNBase) -> list[list[str]]:
 
 
 def sizes_of(module: nn.RNNBase) -> list[tuple[int, int]]:
-    """The numbers of hidden units, and of units that leave, of each layer and direction: read from the weights.
+    """The numbers of hidden units and of output units of each layer and direction, read from the weights.
 
     Example:
         >>> sizes_of(nn.LSTM(3, 5, num_layers=2, proj_size=2))
@@ -48,17 +48,17 @@ def sizes_of(module: nn.RNNBase) -> list[tuple[int, int]]:
 
 
 def recurrent(module: nn.RNNBase, weights: Sequence[Tensor], input: Any, hx: Any = None) -> Any:  # noqa: ANN401
-    """What ``module.forward(input, hx)`` gives with other weights than its own.
+    """The result of ``module.forward(input, hx)`` with the given weights instead of the module's own.
 
     Args:
         module: The recurrent layer, for its settings.
         weights: The weights and biases, in the order of the layer's own.
         input: A batch of sequences, one sequence, or a `torch.nn.utils.rnn.PackedSequence`.
-        hx: The states to start with, as torch takes them; zeros if None. Where layers or directions differ in size,
-            each state is a sequence of tensors, one for each layer and direction.
+        hx: The initial states, as torch takes them; zeros if None. If layers or directions differ in size, each
+            state is a sequence of tensors, one for each layer and direction.
 
     Returns:
-        The output, and the states at the end in the form of ``hx``.
+        The output, and the final states in the form of ``hx``.
 
     Example:
         >>> layer, x = nn.LSTM(3, 2), torch.ones(4, 1, 3)
@@ -95,7 +95,7 @@ def _given(
     packed: PackedSequence | None,
     single: bool,
 ) -> list[States]:
-    """The given states, for each layer and direction, in the order of the packed sequences."""
+    """The given states of each layer and direction, in the order of the packed sequences."""
     kinds = tuple(hx) if module.mode == "LSTM" else (hx,)
     widths = [(leaving, hidden)[: len(kinds)] for hidden, leaving in sizes]
     if len(kinds) != 1 + (module.mode == "LSTM") or any(len(kind) != len(sizes) for kind in kinds):
@@ -114,7 +114,7 @@ def _given(
 def _together(
     module: nn.RNNBase, weights: Sequence[Tensor], data: Tensor, states: list[States], packed: PackedSequence | None
 ) -> tuple[Tensor, list[States]]:
-    """All layers by one call of torch's."""
+    """All layers in one call to torch."""
     options = (module.bias, module.num_layers, module.dropout, module.training, module.bidirectional)
     stacked = [torch.stack(kind) for kind in zip(*states, strict=True)]
     output, *last = _call(module, weights, data, stacked, options, packed)
@@ -124,7 +124,7 @@ def _together(
 def _apart(
     module: nn.RNNBase, weights: Sequence[Tensor], data: Tensor, states: list[States], packed: PackedSequence | None
 ) -> tuple[Tensor, list[States]]:
-    """Each layer and direction by a call of its own."""
+    """Each layer and direction in a separate call."""
     each, directions = len(weights) // len(states), 1 + module.bidirectional
     last = []
     for layer in range(module.num_layers):
@@ -158,7 +158,7 @@ def _call(
 
 
 def _reversed(module: nn.RNNBase, data: Tensor, packed: PackedSequence | None) -> Tensor:
-    """Every sequence from its end to its start."""
+    """Every sequence, reversed."""
     if packed is None:
         return data.flip(1 if module.batch_first else 0)
     steps = packed.batch_sizes

@@ -1,4 +1,4 @@
-"""The gates of a layer that shares them with the other layers that read the same channels."""
+"""The gates of a layer that are shared with the other layers that read the same channels."""
 
 import torch
 from torch import Tensor, nn
@@ -7,16 +7,16 @@ from vbdrop.layers.gate import Gate
 
 
 class SharedGate(nn.Module):
-    """Multiplies what enters a layer by gates that other layers use, too; the noise is drawn for this layer alone.
+    """Multiplies a layer's inputs by gates that other layers use, too; each layer draws its own noise.
 
-    Each gate belongs to a group of channels, and is a submodule of the first layer that reads the group. Several inputs
-    can have one gate: all pixels of a channel that was flattened, all features of a head. They share its noise.
+    Each gate belongs to a group of channels and is a submodule of the first layer that reads the group. Several inputs
+    can share one gate and its noise: all pixels of a flattened channel, or all features of a head.
 
     Args:
         axis: The inputs' axis, counted from the end.
         own: The gates that are submodules here, by the names of their groups.
         gates: All gates that are used here, in order.
-        index: For each input, its number among all gates one after the other; -1 for an input without a gate.
+        index: For each input, the index of its gate among all gates concatenated; -1 for an input without a gate.
 
     Example:
         >>> from vbdrop.layers import Units
@@ -35,12 +35,12 @@ class SharedGate(nn.Module):
         self.axis = axis
         for name, gate in own.items():
             self.add_module(name, gate)
-        self.__dict__["gates"] = tuple(gates)  # a tuple, so that it is not a submodule: it belongs to another layer
+        self.__dict__["gates"] = tuple(gates)  # a tuple, so that torch registers no gate of another layer
         self.register_buffer("index", index.to(gates[0].weight.device), persistent=False)
         self.set_index_(self.index)
 
     def set_index_(self, index: Tensor) -> None:
-        """Say anew which input has which gate."""
+        """Set which gate each input has."""
         count = sum(gate.weight.numel() for gate in self.all_gates)
         one_each = len(index) == count and bool((index.cpu() == torch.arange(count)).all())
         self.index = index
@@ -60,21 +60,21 @@ class SharedGate(nn.Module):
 
     @property
     def starts(self) -> list[int]:
-        """The number of the first gate of each group."""
+        """The index of the first gate of each group."""
         sizes = [gate.weight.numel() for gate in self.all_gates]
         return [sum(sizes[:i]) for i in range(len(sizes))]
 
     @torch.no_grad()
     def values(self, threshold: float | None = None) -> Tensor:
-        """What each input is multiplied by without noise: zero where its gate is dead."""
+        """The factor of each input without noise: zero where its gate is dead."""
         return self._spread(torch.cat([gate.values(threshold) for gate in self.all_gates]))
 
     def with_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-        """The output of a linear layer whose inputs go through these gates, in one call; None if that cannot be."""
+        """The output of a linear layer whose inputs go through these gates, in one call; None if impossible."""
         return self.all_gates[0].with_product(x, weight, bias) if self._is_one_gate else None
 
     def drawn(self) -> Tensor:
-        """What each input is multiplied by in one call: one draw for all samples, or the means without noise."""
+        """The factor of each input for one call: one draw for all samples, or the means without noise."""
         parts = [gate.used(training=self.training) for gate in self.all_gates]
         noisy = [m if d is None else m + d * torch.randn_like(d) for m, d in parts]
         return self._spread(torch.cat(noisy))
@@ -84,7 +84,7 @@ class SharedGate(nn.Module):
         return self.all_gates[0].gated(x, self.axis) if self._is_one_gate else x * self.factor(x)
 
     def factor(self, x: Tensor) -> Tensor:
-        """What the features are multiplied by: drawn anew for each sample if noise is on."""
+        """The factor of each feature: drawn for each sample if noise is on."""
         parts = [gate.used(training=self.training) for gate in self.all_gates]
         means = torch.cat([mean for mean, _ in parts])
         trailing = [1] * (-self.axis - 1)
@@ -98,22 +98,22 @@ class SharedGate(nn.Module):
 
     @property
     def _is_one_gate(self) -> bool:
-        """Whether the inputs are those of one gate, in order, which is in the same mode."""
+        """Whether the inputs are exactly the units of one gate module, in order, and both are in the same mode."""
         return self._one_gate and self.all_gates[0].training == self.training
 
     def _spread(self, values: Tensor) -> Tensor:
-        """The values of the gates, on the last axis, for each input; 1 for an input without a gate."""
+        """Values of the gates (last axis), gathered for each input; 1 for an input without a gate."""
         if self._all_gated:
             return values.index_select(-1, self.index)
         return torch.where(self.index >= 0, values.index_select(-1, self.index.clamp_min(0)), 1.0)
 
     def extra_repr(self) -> str:
-        """The number of inputs, and of gates."""
+        """The numbers of inputs and gates."""
         return f"{len(self.index)} inputs, {sum(gate.weight.numel() for gate in self.all_gates)} gates"
 
 
 def own_gates(module: nn.Module | None, prefix: str = "") -> dict[str, Gate]:
-    """The gates that are part of a layer's gate module, by the prefix of their names: itself, or what it shares.
+    """The gates in a layer's gate module, by the prefix of their names: the module itself, or the gates it shares.
 
     Example:
         >>> from vbdrop.layers import Units

@@ -26,12 +26,12 @@ LAYERS: dict[type[nn.Module], type[NoisyLayer]] = {
 
 
 def register_layer(nn_type: type[nn.Module], layer: type[NoisyLayer]) -> None:
-    """Say how a layer of your own becomes noisy.
+    """Register the noisy class for a layer of your own.
 
     Args:
         nn_type: The plain layer's class.
         layer: A class that inherits from `vbdrop.layers.NoisyLayer` (or one of the layers in `vbdrop.layers`) and from
-            ``nn_type``, so that a plain module can take it as its class and give it back.
+            ``nn_type``, so that a plain module can change to this class and back.
 
     Example:
         >>> import vbdrop.layers

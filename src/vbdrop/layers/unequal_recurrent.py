@@ -9,19 +9,19 @@ from vbdrop.layers.recurrent_forward import GATES, cell_names, recurrent, sizes_
 
 
 class _Unequal(nn.RNNBase):
-    """The forward of a recurrent layer by its weights' own sizes.
+    """The forward of a recurrent layer that takes all sizes from its weights.
 
-    Parameters, call and results are those of the torch layer, but for one thing: the states, which torch stacks into
-    tensors of one width, are tuples with one tensor [batch, units] for each layer and direction, in the same order, so
-    that ``h_n[-1]`` is what it was. States that are given have the same form.
+    Parameters, arguments and results are those of the torch layer, with one exception: the states, which torch stacks
+    into one tensor, are tuples with one tensor [batch, units] for each layer and direction, in the same order, so that
+    ``h_n[-1]`` means what it did before. Initial states have the same form.
     """
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
-        """The output, and the states at the end."""
+        """The output and the final states."""
         return recurrent(self, [getattr(self, name) for name in flat_weight_names(self)], input, hx)
 
     def flatten_parameters(self) -> None:
-        """Nothing: cuDNN has no layers of unequal sizes."""
+        """Do nothing: cuDNN has no layers of unequal sizes."""
 
     def extra_repr(self) -> str:
         """Torch's own description, with the sizes of all layers and directions."""
@@ -53,13 +53,13 @@ class UnequalRNN(_Unequal, nn.RNN):
 
 
 UNEQUAL: dict[type[nn.RNNBase], type[nn.RNNBase]] = {nn.LSTM: UnequalLSTM, nn.GRU: UnequalGRU, nn.RNN: UnequalRNN}
-"""Torch's layer -> the one with unequal sizes."""
+"""Torch's layer -> its counterpart with unequal sizes."""
 
 EQUAL = {unequal: equal for equal, unequal in UNEQUAL.items()}
 
 
 def refit_(module: nn.RNNBase) -> None:
-    """Let a recurrent layer follow the shapes of its weights: its numbers of units and, if it is plain, its class.
+    """Update a recurrent layer to the shapes of its weights: its numbers of units and, if it is plain, its class.
 
     Args:
         module: One of torch's recurrent layers, one with unequal sizes, or a converted one.
@@ -90,10 +90,10 @@ def check_shapes(module: nn.RNNBase) -> list[tuple[int, int]]:
     """Check that the weights of a recurrent layer fit each other.
 
     Returns:
-        The numbers of hidden units, and of units that leave, of each layer and direction.
+        The numbers of hidden units and of output units of each layer and direction.
 
     Raises:
-        ValueError: If they do not; the message names the first that does not.
+        ValueError: If they do not; the message names the first mismatch.
 
     Example:
         >>> check_shapes(nn.LSTM(3, 2))
@@ -112,5 +112,5 @@ def check_shapes(module: nn.RNNBase) -> list[tuple[int, int]]:
             if list(getattr(module, name).shape) != shape:
                 raise ValueError(f"{name!r} must have the shape {shape}; got {list(getattr(module, name).shape)}.")
         if hidden < 1 or (leaving >= hidden if projects else leaving != hidden):
-            raise ValueError(f"{names[1]!r} must have as many columns as units leave; got {leaving} of {hidden}.")
+            raise ValueError(f"{names[1]!r} must have one column per output unit; got {leaving} of {hidden}.")
     return sizes

@@ -12,15 +12,15 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.noisy import NoisyTensor
 
 NO_VARIANCE = -80.0
-"""The log variance of what has none: the noise is below the last digit of any weight, and its square a float32."""
+"""The log variance that stands for no noise: far below the precision of any weight, yet its square fits in float32."""
 
 
 class Variational(nn.Module):
     """A module that holds noisy weights.
 
-    `kl`, `rates`, masks and `param_groups` see a model only through `variational`, so a new kind of layer joins by
-    yielding its tensors. Parameters named in ``wide_parameters`` stay in float32 (or wider) when the module is cast to
-    half precision.
+    `kl`, `rates`, masks and `param_groups` see a model only through `variational`, so a new kind of layer only
+    has to yield its tensors. Parameters named in ``wide_parameters`` stay in float32 (or wider) when the module is
+    cast to half precision.
     """
 
     wide_parameters: ClassVar[tuple[str, ...]] = ()
@@ -29,12 +29,12 @@ class Variational(nn.Module):
     fused: bool = True
     """Whether the module may use compiled kernels; False for the plain formula, which can be differentiated twice."""
     kl_factor: float | Tensor
-    """What the KL of each noisy weight of this module is multiplied with: one number, or a tensor that broadcasts
-    against the means (a buffer, if it is to move with the module). A module without it has the factor 1."""
+    """A factor on the KL of each noisy weight of this module: one number, or a tensor that broadcasts against the means
+    (a buffer, so that it moves with the module). Without it the factor is 1."""
 
     @property
     def matrices(self) -> tuple[str, ...]:
-        """The names of the parameters that are noisy, or can be."""
+        """The names of the parameters that are or can be noisy."""
         return ("weight",)
 
     @abstractmethod
@@ -43,12 +43,12 @@ class Variational(nn.Module):
 
     @property
     def noise_is_on(self) -> bool:
-        """Whether a forward draws noise: in training, and in sampled eval."""
+        """Whether a forward draws noise: in training, and in eval under `vbdrop.sampling`."""
         return self.training or self.sampling
 
     @property
     def current_kl_factor(self) -> float | Tensor:
-        """``kl_factor``, or 1 where there is none."""
+        """``kl_factor``, or 1 if it is not set."""
         factor: float | Tensor = getattr(self, "kl_factor", 1.0)
         return factor
 
@@ -58,18 +58,18 @@ class Variational(nn.Module):
 
     @property
     def removed_mask(self) -> Tensor | None:
-        """Which weights are dead for good, a buffer named ``removed``; None as long as `remove_` was not called."""
+        """Which weights are dead for good, a buffer named ``removed``; None until `remove_` is called."""
         return self.removed_mask_of("weight")
 
     def removed_mask_of(self, matrix: str) -> Tensor | None:
-        """The same for one of several noisy parameters."""
+        """The `removed_mask` of one of several noisy parameters."""
         return self._buffers.get(companion(matrix, "removed"))
 
     def remove_(self, mask: Tensor, matrix: str = "weight") -> None:
         """Make weights dead for good: no forward sees their means or their noise, whatever an optimizer does to them.
 
         Args:
-            mask: Which ones, a boolean tensor of the shape of the noisy parameter.
+            mask: A boolean tensor of the shape of the noisy parameter, True where a weight is removed.
             matrix: The name of the noisy parameter.
         """
         name = companion(matrix, "removed")
@@ -84,7 +84,7 @@ class Variational(nn.Module):
         return masked(mean, ~removed), log_sigma2.masked_fill(removed, NO_VARIANCE)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:  # noqa: ANN401
-        """Which weights were removed comes and goes with the weights themselves."""
+        """Load the mask of removed weights together with the weights."""
         for matrix in self.matrices:
             name = companion(matrix, "removed")
             if (mask := state_dict.get(prefix + name)) is not None:
