@@ -40,7 +40,7 @@ def test_channels_go_through_depthwise_convolutions_and_in_the_same_places_of_gr
     found = groups_of(model, torch.randn(2, 3, 4, 4))
     assert [(group.name, group.units) for group in found.groups] == [("0.0", 4), ("2.0", 4)]
     assert found.readers["2.0"][:, 1].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert found.left["1.0"] == "its channels go with those that it writes"
+    assert found.left["1.0"] == "its input channels are removed with its output channels"
 
 
 def test_flattened_pixels_and_heads_share_the_gate_of_their_channel():
@@ -73,6 +73,6 @@ def test_channels_that_something_else_reads_have_no_gate():
     model, x = Returned(), torch.randn(2, 4)
     found = groups_of(model, x)
     assert [group.name for group in found.groups] == ["second"]
-    assert found.left == {"second": "what enters it stays: the model returns it, or a layer without gates reads it"}
+    assert found.left == {"second": "its inputs are kept: the model returns it, or a layer without gates reads it"}
     assert found.weights == (6 * 5 + 5 * 2) / (4 * 6 + 6 * 5 + 5 * 2)
     assert groups_of(model, x, gated={"second"}).groups == []

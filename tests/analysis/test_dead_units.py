@@ -22,7 +22,7 @@ def test_unread_channels_go_or_are_named(norm):
     model[3].weight[:, :8] = 0
     small = compress(model, torch.randn(2, 3, 8, 8))
     kept = small.model.get_submodule("0").out_channels
-    assert kept == 8 or small.left["0"].startswith(f"{kept - 8} of 16 outputs are dead and stay: ")
+    assert kept == 8 or small.left["0"].startswith(f"{kept - 8} of 16 outputs are dead but kept: ")
 
 
 @torch.no_grad()
@@ -32,4 +32,4 @@ def test_groups_of_equal_size_are_the_reason_of_what_they_keep():
     small = compress(model, torch.randn(2, 3, 4, 4))
     stays = small.model.get_submodule("0").out_channels - 5
     assert stays > 0
-    assert small.left["0"] == f"{stays} of 8 outputs are dead and stay: {LAYOUT}"
+    assert small.left["0"] == f"{stays} of 8 outputs are dead but kept: {LAYOUT}"

@@ -35,7 +35,7 @@ def test_channels_that_are_tied_to_needed_ones_are_named():
     model.first.weight[:, 1:3] = 0
     x = torch.randn(2, 3, 4, 4).double()
     assert found(model, x) == {"excite": [1, 2]}
-    assert compress(model, x).left["excite"].startswith("2 of 4 outputs are dead and stay: they are tied to")
+    assert compress(model, x).left["excite"].startswith("2 of 4 outputs are dead but kept: they are tied to")
 
 
 class Twice(nn.Module):

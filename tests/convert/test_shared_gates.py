@@ -92,7 +92,7 @@ def test_what_a_filter_leaves_out_keeps_what_it_reads():
     assert "stem.0" in names
     assert (
         report.left["blocks.3.conv1.0"]
-        == "what enters it stays: the model returns it, or a layer without gates reads it"
+        == "its inputs are kept: the model returns it, or a layer without gates reads it"
     )
     assert model.head.__class__ is nn.Linear
 
@@ -197,7 +197,7 @@ def test_a_stream_that_is_returned_keeps_its_channels_and_says_so():
     report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
     assert "norm" not in report.groups[0].norms
     assert "blocks.0.norm1" not in report.converted
-    assert report.left["blocks.0.qkv"].startswith("what enters it stays: the model returns it")
+    assert report.left["blocks.0.qkv"].startswith("its inputs are kept: the model returns it")
 
 
 def test_norms_are_gated_only_if_they_are_chosen():

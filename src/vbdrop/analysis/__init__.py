@@ -1,4 +1,4 @@
-"""What is known of a model from its traced graph: its channels, the constant ones, and those that are needed."""
+"""What the traced graph shows about a model: its channels, which of them are constant, and which are needed."""
 
 from vbdrop.analysis.rules import register_rule
 

@@ -1,4 +1,4 @@
-"""What the forward pass over the graph collects; the rules write into it."""
+"""The facts that the forward pass over the graph collects; the rules write into them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,32 +14,32 @@ from vbdrop.layers import OpenAttention
 from vbdrop.layers.companions import companion
 
 Facts = Channels | Grid | Stack | list[Channels | Grid | Stack | None] | None
-"""What is known of a node's value: its channels, those of each tensor in a list, or nothing."""
+"""What is known about a node's value: its channels, those of each tensor in a list, or nothing."""
 
 SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase)
-"""Modules whose own forward checks or spells out the sizes of its weights."""
+"""Modules whose own forward checks or hard-codes the sizes of its weights."""
 
 WORTH_A_COPY = 0.05
-"""Selecting channels, or adding to a part of them, costs a copy: done where at least this share of them goes."""
+"""Selecting channels, or adding to some of them, costs a copy; it is done only if at least this share is removed."""
 
 
 @dataclass(frozen=True)
 class ProductSite:
-    """A linear layer or a convolution, at one place of the graph.
+    """A linear layer or a convolution at one place in the graph.
 
     Attributes:
         node: The place.
-        source: What enters.
+        source: Its input.
         weight: The name of its weight.
-        bias: The name of its bias, or None if it has none.
-        inputs: The channels that enter.
-        outputs: The channels that leave.
+        bias: The name of its bias, or None.
+        inputs: The input channels.
+        outputs: The output channels.
         transposed: Whether the weight's first axis runs over inputs.
-        folds: Whether a channel that is the same everywhere adds the same everywhere, so that it can go into a bias.
-        takes_bias: Whether the operation adds a bias if it is given one.
+        folds: Whether a spatially uniform input channel has a uniform effect, so that it can be folded into a bias.
+        takes_bias: Whether the operation can take a bias.
         nonzero: [groups, outputs, inputs]: whether an output reads an input at all.
         total: [groups, outputs, inputs]: the sum of the weights between them, in float64.
-        selects: Whether it can take some of the channels that arrive, by a selection before it.
+        selects: Whether it can read a subset of its input channels, through a selection inserted before it.
     """
 
     node: fx.Node
@@ -63,14 +63,14 @@ class ProductSite:
 
 @dataclass(frozen=True)
 class RecurrentSite:
-    """A recurrent layer at one place of the graph.
+    """A recurrent layer at one place in the graph.
 
     Attributes:
         path: The module.
-        source: What enters.
+        source: Its input.
         hidden: The hidden units of each layer and direction.
-        leaving: The units that leave each of them.
-        whole: Whether the operation is all that the module's forward does.
+        leaving: The output units of each of them.
+        whole: Whether the module's forward consists of this operation alone.
     """
 
     path: str
@@ -92,12 +92,12 @@ class Follower:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A sum of which a term may have fewer channels than the result: it is added where it has any.
+    """A sum with a term that may have fewer channels than the result; it is added to those channels only.
 
     Attributes:
         node: The addition.
         parts: The terms that may be smaller, with their channels.
-        base: The other term, which has the channels of the result; None if both may be smaller.
+        base: The other term, which has all channels of the result; None if both may be smaller.
         outputs: The channels of the result.
     """
 
@@ -114,26 +114,26 @@ class ChannelFacts:
     Attributes:
         traced: The graph.
         model: The model that was traced, or one of the same structure with other weights.
-        rewrite: Whether the forward may be replaced; if not, only what leaves it valid is removed.
-        frozen_shapes: Whether sizes that the forward spells out must stay, too.
+        rewrite: Whether the forward may be replaced; if not, a channel is removed only if the forward stays valid.
+        frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
         units: The units.
-        by_node: What is known of each node's value.
+        by_node: What is known about each node's value.
         products: Linear layers and convolutions, in order.
         followers: Tensors that follow a channel axis.
         scatters: Sums with a smaller term.
-        counted: Norms and means over channels, which need the number of channels that there were.
+        counted: Norms and means over channels, which need the original number of channels.
         group_norms: Group normalisations.
         recurrent: Recurrent layers.
-        initial_states: The operations with which a recurrent layer makes the states that it starts with.
-        projections: Recurrent layers with projections: their hidden units, and those that leave, which are fewer.
-        unstacked: The operations that take one layer and direction of the states of a recurrent layer.
-        other_writers: Weights that write channels and are no products of one input, with the units that they write:
-            those of embeddings and bilinear layers.
-        attributes: Module -> attribute -> the channels whose number it is, for modules of several inputs.
-        pinned: Units that stay, whatever reads them.
-        kept_for: Units among them that stay for the sake of an operation, and the reason.
-        frozen: Parameters that are also used in ways that are not known, and so keep their shape.
-        left: Where channels stay although they could have gone or cannot be seen, and why.
+        initial_states: The operations that create the initial states of a recurrent layer.
+        projections: Recurrent layers with projections: their hidden units and their (fewer) output units.
+        unstacked: The operations that select one layer and direction from the states of a recurrent layer.
+        other_writers: Weights of embeddings and bilinear layers, which write channels without being a product with one
+            input, and the units that they write.
+        attributes: Module -> attribute -> the channels that it counts, for modules with several inputs.
+        pinned: Units that are kept whether or not anything reads them.
+        kept_for: Those of them that are kept because of an operation, and the reason.
+        frozen: Parameters that are also used in unknown ways, and therefore keep their shape.
+        left: Where channels are kept that might have been removed, or cannot be followed, and why.
     """
 
     traced: Traced
@@ -167,7 +167,7 @@ class ChannelFacts:
         self._ties: dict[tuple[str, int | str], Tensor] = {}
         self._norm_sites: dict[str, NormSite | None] = {}
 
-    # what a rule asks
+    # queries for the rules
 
     def channels(self, node: Any) -> Channels | None:  # noqa: ANN401 -- an argument can be anything
         """The channels of a node's value, if it is a tensor and they are known; a grid becomes its longest axis."""
@@ -177,7 +177,7 @@ class ChannelFacts:
         return found if isinstance(found, Channels) else None
 
     def channels_along(self, node: fx.Node, axis: int) -> Channels | None:
-        """The channels of a node's value if they lie on this axis, or can: a grid is decided by this."""
+        """The channels of a node's value if they lie, or can lie, on this axis; this call decides a grid."""
         found = self.by_node.get(node)
         if isinstance(found, Grid) and axis in found.axes:
             found = self.by_node[node] = found.along(axis, self.units)
@@ -214,17 +214,17 @@ class ChannelFacts:
         return self._tensors[name].numel()
 
     def aliases(self, name: str) -> list[str]:
-        """All dotted names of this parameter: more than one where it is tied, or its module is in two places."""
+        """All dotted names of this parameter: more than one if it is tied or its module appears twice."""
         return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
 
     def has_own_bias(self, weight: str, bias: str | None) -> bool:
-        """Whether a weight belongs to one module, and meets the bias of that module, or none if it has none."""
+        """Whether a weight belongs to one module and is used with that module's bias, or with none if it has none."""
         modules = {id(self.model.get_submodule(owner(alias))) for alias in self.aliases(weight)}
         own = companion(weight, "bias")
         return len(modules) == 1 and (bias in self.aliases(own) if own in self._tensors else bias is None)
 
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
-        """Why the tensors that these nodes stand for cannot change their shape, or None if they can."""
+        """Why the tensors of these nodes cannot change their shape, or None if they can."""
         names = [self.name(node) for node in parameters if node is not None]
         if not names or None in names:
             return "its weight is computed in the forward"
@@ -237,16 +237,16 @@ class ChannelFacts:
                 return f"{type(module).__name__} uses its weights itself"
         return None
 
-    # what a rule does
+    # actions for the rules
 
     def tie_tensor(self, name: str, axis: int | str, units: Tensor) -> None:
-        """Note the units along an axis of a tensor; where it is used twice, both uses must agree."""
+        """Record the units along an axis of a tensor; if it is used twice, the units of both uses are tied."""
         known = self._ties.setdefault((self.aliases(name)[0], axis), units)
         if known is not units:
             self.units.tie(known, units)
 
     def units_along(self, name: str, axis: int) -> Tensor:
-        """The units along an axis of a tensor: those that are known, or new ones."""
+        """The units along an axis of a tensor: the recorded ones, or new ones."""
         key = (self.aliases(name)[0], axis)
         if key not in self._ties:
             self._ties[key] = self.units.new(self._tensors[name].shape[axis])
@@ -257,11 +257,11 @@ class ChannelFacts:
         self.pinned.append(channels.units)
 
     def through(self, node: fx.Node) -> Channels | None:
-        """What is known of the value of a node that has no rule, or whose rule says nothing: nothing."""
+        """What is known about the value of a node without a result from a rule: nothing."""
         return None
 
     def pinned_channels(self, axis: int, count: int) -> Channels:
-        """The channels of a value whose own are not known: all of them stay."""
+        """Channels for a value whose own are unknown: all of them are kept."""
         channels = Channels.varying(axis, self.units.new(count))
         self.pin(channels)
         return channels
@@ -272,8 +272,8 @@ class ChannelFacts:
         Args:
             node: The node.
             reason: Why.
-            report: Whether to name it in any case; otherwise only where it holds a matrix of weights, or a constant
-                channel that could have gone.
+            report: Whether to report it in any case; otherwise only if it holds a weight matrix, or a constant
+                channel that could have been removed.
         """
         for source in node.all_input_nodes:
             channels = self.channels(source)
@@ -290,13 +290,13 @@ class ChannelFacts:
     def counts(self, node: fx.Node) -> bool:
         """Whether a norm or mean can take fewer channels and still count all of them.
 
-        A new forward writes the count into its operations; in the class's own, the module has to do it.
+        A new forward has the count in its operations; in the class's own forward, the module has to keep it.
         """
         return self.rewrite or (self.keeps_modules and self.norm_site(node) is not None)
 
     @property
     def keeps_modules(self) -> bool:
-        """Whether modules are called as they are, and none is written as operations."""
+        """Whether the forward calls modules as a whole, instead of their single operations."""
         return not self.rewrite and not self.frozen_shapes
 
     def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:
@@ -305,7 +305,7 @@ class ChannelFacts:
         self.kept_for.append((units, reason))
 
     def norm_site(self, node: fx.Node) -> NormSite | None:
-        """The normalisation that an operation is a part of, if it is a module of its own."""
+        """The normalisation module that an operation belongs to, if there is one."""
         path = self.module_path(node)
         if path not in self._norm_sites:
             self._norm_sites[path] = norm_site(self.traced, self.model, node)
@@ -316,6 +316,6 @@ class ChannelFacts:
         return module_path(node)
 
     def place(self, node: fx.Node) -> str:
-        """Where in the model a node comes from, for people."""
+        """Where in the model a node comes from, in readable form."""
         path = self.module_path(node)
         return f"{path} ({node.name})" if path else node.name

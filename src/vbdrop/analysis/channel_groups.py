@@ -1,4 +1,4 @@
-"""Which channels of a model live or die together, and which layers read them: where one shared gate belongs."""
+"""Which channels of a model live or die together, and which layers read them; each group gets one shared gate."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ from vbdrop.analysis.rules.pointwise import IDENTITIES
 from vbdrop.analysis.weight_uses import positions
 
 UNGATED = -1
-"""In the place of a gate's number: this input has none."""
+"""Stands in place of a gate's index for an input without a gate."""
 
 
 @dataclass
 class Structure(ChannelFacts):
-    """What could be removed from a model, whatever its weights are: none of them is zero, and nothing is constant.
+    """What could be removed from a model for any weights: no weight counts as zero, and nothing as constant.
 
     Attributes:
-        gated_norms: The modules that can have gates if they are normalisations over channels.
-        norms: Those of them that are, by name, with the units of the channels that enter.
+        gated_norms: The modules that may get gates if they are normalisations over channels.
+        norms: Those that are, by name, with the units of their input channels.
     """
 
     gated_norms: Collection[str] = ()
@@ -33,11 +33,11 @@ class Structure(ChannelFacts):
 
     @property
     def keeps_modules(self) -> bool:
-        """Gates belong to modules."""
+        """A gate belongs to a module, so modules are called as a whole."""
         return True
 
     def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:
-        """A norm that can have gates needs nothing: what is dead is zero for it."""
+        """A norm with gates reads a dead channel as zero, so it needs no channel."""
         site = self.norm_site(node) if self.module_path(node) in self.gated_norms else None
         if site is None or site.count != len(units):
             super().need_all(node, units, reason)
@@ -47,22 +47,22 @@ class Structure(ChannelFacts):
             self.units.tie(self.norms[site.path][1], units)
 
     def named(self, name: str) -> Tensor:
-        """Some numbers in the shape of the parameter or buffer of this name."""
+        """Arbitrary numbers in the shape of the parameter or buffer of this name."""
         found = super().named(name)
         return torch.linspace(0.5, 1.5, found.numel(), dtype=found.dtype).view(found.shape)
 
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Channels of the same tensors: a residual stream, what is between two layers, the heads of an attention.
+    """Channels of the same tensors: a residual stream, the features between two layers, or the heads of an attention.
 
     Attributes:
-        name: After the first layer that writes it.
-        units: How many channels, or whole heads, there are that can go on their own.
+        name: The name of the first layer that writes it.
+        units: The number of channels, or whole heads, that can be removed independently.
         writers: The weights that lose rows with them.
         readers: The layers that lose columns with them.
-        weights: How many weights go with one of them, on average.
-        macs: How many multiply-adds per example.
+        weights: How many weights are removed with one of them, on average.
+        macs: How many multiply-adds per example are.
     """
 
     name: str
@@ -75,17 +75,17 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class ChannelGroups:
-    """What `find_groups` gives.
+    """The result of `find_groups`.
 
     Attributes:
         groups: The groups, in the order of the graph.
-        readers: Layer -> for each of its inputs the group and the number in it, [inputs, 2], or `UNGATED` twice.
-        norms: The same for normalisations over channels, with what is known of each.
+        readers: Layer -> for each of its inputs, the group and the index in it, [inputs, 2], or `UNGATED` twice.
+        norms: The same for normalisations over channels, with their formula.
         inputs: Weight -> the same for all that it reads, gated there or elsewhere; not for a depthwise convolution.
         outputs: Weight -> the same for all that it writes.
-        left: Layer -> why what enters it stays.
+        left: Layer -> why its inputs are kept.
         weights: The share of the weights of linear layers and convolutions that belong to a group, on either side.
-        macs: The same of the multiply-adds.
+        macs: The same share of the multiply-adds.
     """
 
     groups: list[ChannelGroup]
@@ -99,17 +99,17 @@ class ChannelGroups:
 
 
 def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms: Collection[str] = ()) -> ChannelGroups:
-    """Find the channels that can be removed from a model, whatever its weights are.
+    """Find the channels that can be removed from a model for any weights.
 
-    Channels can go if every layer that reads them can have a gate, and nothing else needs them. The channels of a
-    grouped convolution go in the same places of each of its groups; those of a depthwise one go through it.
+    Channels can be removed if every layer that reads them can have a gate and nothing else needs them. A grouped
+    convolution loses the same channels in each of its groups; a depthwise one passes its channels on.
 
     Args:
         traced: The model's graph.
         model: The plain model.
-        gated: The modules that can have gates on what enters them.
-        norms: The same for normalisations over channels, which read a residual stream. What a layer behind such a norm
-            reads is zero where its gate is dead, so that the layer needs none.
+        gated: The modules that can have gates on their inputs.
+        norms: The same for normalisations over channels, which read a residual stream. A layer after such a norm reads
+        zeros where the norm's gate is dead, so it needs no gates of its own.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -143,14 +143,14 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms:
     for path, norm in behind.items():
         read = {unit for p in facts.products if owner(p.weight) == path for unit in root[p.inputs.units].tolist()}
         if norm in gated_norms:
-            left[path] = f"what enters it has its gates in {norm}"
+            left[path] = f"its inputs have their gates in {norm}"
         else:
-            left[path] = f"what enters it stays: {_reason(facts, root, list(read))}"
+            left[path] = f"its inputs are kept: {_reason(facts, root, list(read))}"
     return _described(facts, root, members, readers, gated_norms, left)
 
 
 def _behind_norms(facts: Structure) -> dict[str, str]:
-    """The layers that read what leaves a norm with gates, and nothing else, with the name of the norm."""
+    """The layers that read only the output of a norm with gates, with the name of the norm."""
     found: dict[str, str | None] = {}
     for product in facts.products:
         source, path = product.source, owner(product.weight)
@@ -168,12 +168,12 @@ def _only_moves(node: fx.Node) -> bool:
 
 
 def is_depthwise(product: ProductSite) -> bool:
-    """Whether a product has one input in each group: what enters then goes with what leaves."""
+    """Whether a product has one input in each group, so that its inputs are removed with its outputs."""
     return product.groups > 1 and product.nonzero.shape[2] == 1
 
 
 def reader(weight: str) -> str:
-    """The name under which a layer reads channels: its own or, if it is a recurrent one, that of the matrix.
+    """The name under which a layer reads channels: its own or, for a recurrent layer, that of the matrix.
 
     Example:
         >>> reader("encoder.0.weight"), reader("encoder.rnn.weight_ih_l0")
@@ -183,7 +183,7 @@ def reader(weight: str) -> str:
 
 
 def writer(weight: str) -> str:
-    """The name for what a layer writes: its own or, if it is a recurrent one, with its layer and direction.
+    """The name under which a layer writes channels: its own or, for a recurrent layer, with layer and direction.
 
     Example:
         >>> writer("encoder.0.weight"), writer("rnn.weight_ih_l0_reverse"), writer("weight_hr_l1")
@@ -197,7 +197,7 @@ def writer(weight: str) -> str:
 
 
 def _tie_groups(facts: ChannelFacts, product: ProductSite) -> None:
-    """Let channels be one unit that a grouped convolution can only lose together."""
+    """Tie channels that a grouped convolution can only lose together."""
     if product.groups == 1:
         return
     inputs, outputs = (channels.units.view(product.groups, -1) for channels in (product.inputs, product.outputs))
@@ -209,7 +209,7 @@ def _tie_groups(facts: ChannelFacts, product: ProductSite) -> None:
 
 
 def _members(facts: ChannelFacts, root: Tensor, fixed: Tensor) -> dict[int, tuple[int, int]]:
-    """For every unit that can go, its group and its number in it; what one layer writes is in one group."""
+    """For every unit that can be removed, its group and its index in it; what one layer writes is in one group."""
     read = torch.zeros_like(fixed)
     for product in facts.products:
         if not is_depthwise(product):
@@ -246,7 +246,7 @@ def _readers(
     gated: Collection[str],
     left: dict[str, str],
 ) -> dict[str, Tensor]:
-    """The gates of each input of each layer; why a layer has none, if what enters it was written by another one."""
+    """The gate of each input of each layer; and why a layer that reads another layer's output has no gates."""
     written = {unit for product in facts.products for unit in root[product.outputs.units].tolist()}
     found = {}
     written |= {unit for units in facts.other_writers.values() for unit in root[units].tolist()}
@@ -257,21 +257,21 @@ def _readers(
         if any(unit in members for unit in units) and not is_depthwise(product):
             found[path] = _gates(members, units)
         elif is_depthwise(product):
-            left[path] = "its channels go with those that it writes"
+            left[path] = "its input channels are removed with its output channels"
         elif (across := facts.channels(product.source)) is not None and across.axis != product.inputs.axis:
-            left[path] = "it mixes positions, and the channels go through it"
+            left[path] = "it mixes positions and passes the channels on"
         elif any(unit in written for unit in units):
-            left[path] = f"what enters it stays: {_reason(facts, root, units)}"
+            left[path] = f"its inputs are kept: {_reason(facts, root, units)}"
     return found
 
 
 def _gates(members: dict[int, tuple[int, int]], units: list[int]) -> Tensor:
-    """The group of each unit and its number in it, [units, 2]; `UNGATED` twice where it has none."""
+    """The group of each unit and its index in it, [units, 2]; `UNGATED` twice for a unit without a group."""
     return torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
 
 
 def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
-    """Why these units stay."""
+    """Why these units are kept."""
     for kept, reason in facts.kept_for:
         if set(root[kept].tolist()) & set(units):
             return reason

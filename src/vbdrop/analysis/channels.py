@@ -1,4 +1,4 @@
-"""What is known of a tensor, channel by channel, and which channels of different tensors are one unit."""
+"""What is known about a tensor, channel by channel, and which channels of different tensors form one unit."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from torch import Tensor
 class Channels:
     """The channels of one tensor of the graph.
 
-    A channel is a position along ``axis``. Channels that can only be removed together belong to one unit: what enters
-    an activation and what leaves it, the terms of a sum, all pixels of a feature map after it was flattened.
+    A channel is a position along ``axis``. Channels that can only be removed together belong to one unit: the input
+    and the output of an activation, the terms of a sum, all pixels of a flattened feature map.
 
     Attributes:
         axis: The axis of the tensor that runs over channels.
@@ -32,7 +32,7 @@ class Channels:
 
     @classmethod
     def varying(cls, axis: int, units: Tensor) -> "Channels":
-        """Channels of which no value is known."""
+        """Channels without known values."""
         none = torch.zeros(len(units), dtype=torch.bool)
         return cls(axis, units, none, torch.zeros(len(units), dtype=torch.float64))
 
@@ -44,7 +44,7 @@ class Channels:
         return Channels(self.axis, self.units, known, torch.where(known, value.double(), 0.0))
 
     def take(self, source: Tensor, axis: int) -> "Channels":
-        """The channels of a tensor whose channel ``j`` is this one's channel ``source[j]``."""
+        """The channels of a tensor whose channel ``j`` is channel ``source[j]`` of this one."""
         return Channels(axis, self.units[source], self.known[source], self.value[source])
 
     def at(self, axis: int) -> "Channels":
@@ -54,10 +54,10 @@ class Channels:
 
 @dataclass(frozen=True)
 class Grid:
-    """Channels that a view has spread over several axes, such as the heads and the features of each head.
+    """Channels that a view has spread over several axes, such as heads and the features of each head.
 
-    Only whole slices of a tensor can be removed, so a grid becomes `Channels` on one of its axes, by `along`, when an
-    operation needs that axis, and all units of a slice then become one. Until then nothing is decided.
+    Only whole slices of a tensor can be removed, so when an operation needs one of the axes, `along` turns the
+    grid into `Channels` on it and ties all units of a slice. Until then nothing is decided.
 
     Attributes:
         axes: The axes of the tensor that run over channels, in order.
@@ -91,11 +91,11 @@ class Grid:
 
     @property
     def longest(self) -> int:
-        """The axis with most channels; the last of several."""
+        """The axis with the most channels; the last one of several."""
         return max(zip(self.units.shape, self.axes, strict=True))[1]
 
     def fits(self, axis: int, sets: "UnitSets") -> bool:
-        """Whether the units of each slice along the other axes are one already."""
+        """Whether the units of each slice along the other axes are already tied."""
         units = self._slices(sets.find(self.units), axis)
         return bool((units == units[:, :1]).all())
 
@@ -105,10 +105,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Stack:
-    """Tensors that were stacked along a new first axis, each with channels of its own: the states of recurrent layers.
+    """Tensors stacked along a new first axis, each with its own channels: the states of recurrent layers.
 
     Attributes:
-        parts: The channels of each, on the axis that they have in that tensor alone.
+        parts: The channels of each tensor, on the axis that they have before stacking.
 
     Example:
         >>> Stack([Channels.varying(1, torch.arange(2)), Channels.varying(1, torch.arange(2, 4))]).parts[-1].units
@@ -133,23 +133,23 @@ class UnitSets:
         self._parent: list[int] = []
 
     def new(self, count: int) -> Tensor:
-        """So many units that nothing is tied to yet."""
+        """This many new units, not yet tied to anything."""
         start = len(self._parent)
         self._parent.extend(range(start, start + count))
         return torch.arange(start, start + count)
 
     def tie(self, first: Tensor, second: Tensor) -> None:
-        """Make one unit of each pair."""
+        """Tie each pair into one unit."""
         for a, b in zip(first.tolist(), second.tolist(), strict=True):
             low, high = sorted((self._root(a), self._root(b)))
             self._parent[high] = low
 
     def find(self, units: Tensor) -> Tensor:
-        """For each of these numbers, the number that stands for its whole unit."""
+        """For each of these numbers, the one that represents its whole unit."""
         return torch.tensor([self._root(i) for i in units.flatten().tolist()], dtype=torch.int64).view(units.shape)
 
     def roots(self) -> Tensor:
-        """For every number, the number that stands for its whole unit."""
+        """For every number, the one that represents its whole unit."""
         return torch.tensor([self._root(i) for i in range(len(self._parent))], dtype=torch.int64)
 
     def _root(self, number: int) -> int:

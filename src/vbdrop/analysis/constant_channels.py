@@ -1,4 +1,4 @@
-"""Forward over the graph: which channels are constants, and which are one unit."""
+"""The forward pass over the graph: which channels are constant, and which form one unit."""
 
 import operator
 from itertools import groupby
@@ -29,15 +29,15 @@ def propagate(
 ) -> ChannelFacts:
     """Follow the channels of every value through the graph.
 
-    A unit whose incoming weights are all zero is the constant ``f(bias)``, and stays one through activations,
+    A unit whose incoming weights are all zero is the constant ``f(bias)`` and stays constant through activations,
     normalisation, pooling and flattening. An operation without a rule keeps everything that enters it.
 
     Args:
         traced: The graph.
         model: The traced model, or one of the same structure with other weights.
         rewrite: Whether the forward may be replaced.
-        frozen_shapes: Whether sizes that the forward spells out must stay.
-        kind: What collects the facts.
+        frozen_shapes: Whether sizes that are hard-coded in the forward must stay.
+        kind: The class that collects the facts.
 
     Example:
         >>> import torch
@@ -53,10 +53,10 @@ def propagate(
 
 
 def fill(facts: AnyFacts) -> AnyFacts:
-    """Do the forward pass of `propagate` with facts that are still empty.
+    """Do the forward pass of `propagate` on facts that are still empty.
 
     Args:
-        facts: What collects them.
+        facts: The facts to fill.
 
     Returns:
         The same.
@@ -93,7 +93,7 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 
 def _keep_stacks(facts: ChannelFacts) -> None:
-    """Keep the units of all layers and directions where anything but a selection of one of them reads their states."""
+    """Keep the units of all layers and directions if their states are read other than by selecting one of them."""
     returned = {*facts.traced.results, *facts.traced.effects}
     for node, known in facts.by_node.items():
         if isinstance(known, Stack) and (node in returned or not facts.unstacked.issuperset(node.users)):
@@ -105,7 +105,7 @@ def _keep_stacks(facts: ChannelFacts) -> None:
 def _set_aside(facts: ChannelFacts) -> None:
     """Skip weights that are used in two layouts, where one axis indexes different units.
 
-    A way is an orientation and a number of groups; that of the module that holds the weight counts, too.
+    A layout is an orientation and a number of groups; that of the module that holds the weight counts, too.
     """
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:
@@ -122,7 +122,7 @@ def _set_aside(facts: ChannelFacts) -> None:
 
 
 def _freeze(facts: ChannelFacts) -> None:
-    """Find the parameters that are used in other ways, too, and keep the channels along all of their axes."""
+    """Find the parameters that are also used in unknown ways, and keep the channels along all of their axes."""
     followed = {(place.node, name) for place in facts.products for name in (place.weight, place.bias)}
     followed |= {(follower.node, follower.name) for follower in facts.followers}
     for node, name in facts.traced.names.items():
@@ -136,7 +136,7 @@ def _freeze(facts: ChannelFacts) -> None:
 
 
 def _decide_grids(facts: ChannelFacts) -> None:
-    """Let every grid be channels on one axis: the one for which other operations have tied its units already."""
+    """Turn every grid into channels on one axis: the one along which other operations have already tied its units."""
 
     def decided(known: Channels | Grid | Stack | None) -> Channels | Stack | None:
         if not isinstance(known, Grid):

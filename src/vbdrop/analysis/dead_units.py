@@ -1,4 +1,4 @@
-"""Units that no output depends on, as far as anyone can see, and the reason why they stay all the same."""
+"""Units that no output seems to depend on, and the reason why they are kept nevertheless."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,24 +14,24 @@ from vbdrop.analysis.layer_shapes import owner
 from vbdrop.analysis.liveness import Liveness, carriers, find_live
 
 LAYOUT = (
-    "the groups of a convolution have equally many channels, no tensor is left without one, a recurrent layer has more "
-    "hidden units than projections, and nothing is copied to save a few"
+    "the groups of a convolution need equally many channels, a tensor needs at least one, a recurrent layer needs more "
+    "hidden units than projections, and channels are not copied to save a few"
 )
-"""Why a unit stays whose values nothing reads."""
+"""Why a unit is kept although nothing reads its values."""
 
 
-STRANDED = "they are constants that no bias behind them can take up, or are joined with channels that are not"
-"""Why a constant stays."""
+STRANDED = "they are constants that no later bias can absorb, or that are concatenated with others that vary"
+"""Why a constant is kept."""
 
 
 TIED = "they are tied to channels that are needed, or something reads them that cannot be made smaller"
-"""Why a unit stays whose values have no effect, if nothing else is known."""
+"""Why a unit is kept although its values have no effect, if nothing more specific is known."""
 
 
 class HopefulFacts(ChannelFacts):
-    """The forward pass of an analysis that takes an operation it cannot cut for one that treats each channel alone.
+    """The forward pass of an analysis that treats every operation that it cannot cut as if it worked per channel.
 
-    What is dead by it is what would go if that operation could be made smaller.
+    The dead units that it finds are those that could be removed if that operation could be made smaller.
     """
 
     def through(self, node: fx.Node) -> Channels | None:
@@ -45,13 +45,13 @@ class HopefulFacts(ChannelFacts):
         return Channels.varying(channels.axis, channels.units)
 
     def keep(self, node: fx.Node, reason: str, *, report: bool = True) -> None:
-        """Keep the channels that enter a node only where nothing is known of what leaves it."""
+        """Keep the input channels of a node only if nothing is known about its output."""
         if self.through(node) is None:
             super().keep(node, reason, report=report)
 
 
 def live_at_best(traced: Traced, model: nn.Module) -> Liveness:
-    """The units that stay if every operation that keeps its shape could lose channels.
+    """The units that would be kept if every operation could lose channels.
 
     Args:
         traced: The graph.
@@ -63,13 +63,13 @@ def live_at_best(traced: Traced, model: nn.Module) -> Liveness:
 def why_dead_units_stay(
     best: Liveness, actual: Liveness, kept: Mapping[str, Any], unread: Mapping[str, Tensor] | None = None
 ) -> dict[str, str]:
-    """For every weight that keeps outputs which are dead, how many they are and why.
+    """For every weight that keeps dead outputs, how many there are and why.
 
     Args:
-        best: What `live_at_best` gave.
+        best: The result of `live_at_best`.
         actual: The liveness of the plan.
         kept: Weight -> the indices of its outputs that the plan keeps, None for all.
-        unread: Weight -> which of those were tried and found not to matter.
+        unread: Weight -> which of those a trial showed to have no effect.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -79,7 +79,7 @@ def why_dead_units_stay(
         >>> traced = trace(model, (torch.zeros(4, 2),))
         >>> actual = find_live(propagate(traced, model))
         >>> why_dead_units_stay(live_at_best(traced, model), actual, {"0.weight": None, "2.weight": None})
-        {'0': '1 of 3 outputs is dead and stays: aten.softmax.int reads every channel'}
+        {'0': '1 of 3 outputs is dead but kept: aten.softmax.int reads every channel'}
     """
     found, unread = {}, unread or {}
     for weight, uses in best.uses.items():
@@ -95,19 +95,20 @@ def why_dead_units_stay(
         dead = torch.zeros_like(dead).index_put((stays,), idle)
         if number := len(set(outputs.units[dead].tolist())):  # a unit of a recurrent layer has several rows
             reason = _reason(actual, weight, dead, tied=bool(best.live[best.root[outputs.units[dead]]].all()))
-            verb = "is dead and stays" if number == 1 else "are dead and stay"
-            found[owner(weight) or weight] = f"{number} of {len(set(outputs.units.tolist()))} outputs {verb}: {reason}"
+            verb = "is" if number == 1 else "are"
+            total = len(set(outputs.units.tolist()))
+            found[owner(weight) or weight] = f"{number} of {total} outputs {verb} dead but kept: {reason}"
     return found
 
 
 def _all_of_unit(which: Tensor, units: Tensor) -> Tensor:
-    """The rows of the units of which all rows are among some."""
+    """The rows of those units that have all of their rows in the mask."""
     others = set(units[~which].tolist())
     return torch.tensor([unit not in others for unit in units.tolist()], dtype=torch.bool)
 
 
 def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
-    """The outputs that are constants, are not returned by the model, and carry no other constants."""
+    """The outputs that are constant, are not returned by the model, and do not carry other constants."""
     traced, needed = actual.facts.traced, set[int]()
     for result in [*traced.results, *traced.effects]:
         channels = actual.facts.channels(result)
@@ -124,7 +125,7 @@ def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
 
 
 def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
-    """Why these outputs of a weight stay; ``tied`` if a graph that could be cut anywhere would keep all of them."""
+    """Why these outputs of a weight are kept; ``tied`` if even a graph that could be cut anywhere would keep them."""
     facts = actual.facts
     if weight not in actual.uses:
         return "its weight is also used in another way"

@@ -1,4 +1,4 @@
-"""The traced graph of a model: what `torch.export` gives, tied to the model by parameter names."""
+"""The traced graph of a model: the result of `torch.export`, linked to the model by parameter names."""
 
 import inspect
 import re
@@ -17,11 +17,11 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
-"""The sizes of a batch for which it is tried what a forward would ask about them."""
+"""The batch sizes at which the conditions in a forward are evaluated."""
 
 
 class TraceError(ValueError):
-    """A model that `torch.export` cannot trace; the message says what stopped it."""
+    """Raised if `torch.export` cannot trace a model; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Input:
 
     Attributes:
         name: Its name in the signature.
-        tree: The argument with its leaves replaced by graph nodes, or by the constants that the trace took them for.
+        tree: The argument with its leaves replaced by graph nodes, or by constants where the trace fixed them.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Traced:
     Attributes:
         graph: The graph; parameters, buffers and constants are placeholders in it.
         names: Such a placeholder -> its dotted name in the model.
-        constants: Tensors that the forward makes out of nothing (``torch.tensor([...])``), by name.
+        constants: Tensors that the forward creates itself (``torch.tensor([...])``), by name.
         inputs: The arguments, in order.
         output: What the forward returns, with graph nodes for its tensors.
         effects: Nodes whose values the forward writes into buffers.
         batch: The number of examples in a batch, as traced.
-        guards: What the forward asked about the size of the batch, such as ``"batch <= 16"``, and was told that it is
-            so -> a size for which it is not: there it may do something else, which the graph does not show.
-        packs: Whether the forward packs sequences, which the graph shows as padded: its channels are right, its values
+        guards: A condition on the batch size that held in the trace, such as ``"batch <= 16"`` -> a size for which it
+            fails: there the forward may do something that the graph does not show.
+        packs: Whether the forward packs sequences. The graph then shows them padded: its channels are right, its values
             are not.
     """
 
@@ -109,7 +109,7 @@ def is_tensor(node: object) -> bool:
 
 
 def concrete(argument: Any) -> Any:  # noqa: ANN401 -- an argument of an operation can be anything
-    """An argument with the traced numbers in the place of symbolic ones."""
+    """An argument with the traced numbers in place of symbolic ones."""
     if isinstance(argument, fx.Node):
         return _concrete(argument.meta["val"])
     if isinstance(argument, list | tuple):
@@ -141,14 +141,14 @@ def export(
         model: A plain model, in eval mode.
         args: Example inputs by position.
         kwargs: Example inputs by name.
-        free_axes: For an input, the axes that may have any size where the model allows it.
+        free_axes: For each input, the axes that may have any size if the model allows it.
     """
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()]
     if tensors and all(tensor.shape[0] == 1 for tensor in tensors):
         try:
             more_args, more_kwargs = pytree.tree_map(_doubled, (args, kwargs))
             return _export_as_is(model, more_args, more_kwargs, free_axes)
-        except Exception:  # the leading axis is no batch after all: trace it as it was given
+        except Exception:  # the leading axis is not a batch after all: trace the inputs as given
             return _export_as_is(model, args, kwargs, free_axes)
     return _export_as_is(model, args, kwargs, free_axes)
 
@@ -212,10 +212,10 @@ def _read(model: nn.Module, program: ExportedProgram) -> Traced:
 
 
 def _guards(inputs: list[fx.Node]) -> dict[str, int]:
-    """What was asked about the sizes of the inputs, and the first size that would have got another answer.
+    """The conditions on the sizes of the inputs, each with the first size that would change its outcome.
 
-    That two inputs are of one batch is no such question, nor is it one that a size is a certain number: then it is no
-    batch, or there is none of another size in the graph.
+    Equality of two inputs' batch sizes does not count, nor does equality with a fixed number: in that case it is not a
+    batch, or the graph has no other size.
     """
     sizes = [size for node in inputs if is_tensor(node) for size in node.meta["val"].shape]
     environments = [size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)]
@@ -233,7 +233,7 @@ def _guards(inputs: list[fx.Node]) -> dict[str, int]:
 def _holds(expression: Any, size: int) -> bool:  # noqa: ANN401 -- an expression of sympy
     try:
         return bool(expression.subs(dict.fromkeys(expression.free_symbols, size)))
-    except (TypeError, ZeroDivisionError):  # it cannot be said
+    except (TypeError, ZeroDivisionError):  # undecidable
         return True
 
 

@@ -1,4 +1,4 @@
-"""Language models that return the keys and values of their attention for the next call: a graph has no such thing."""
+"""Language models that return a key-value cache for the next call, which a graph cannot represent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,9 @@ from torch import nn
 
 @contextmanager
 def without_cache(model: nn.Module) -> Iterator[nn.Module]:
-    """Let a Hugging Face model return no key-value cache inside a ``with`` block, unless a caller asks for it.
+    """Make a Hugging Face model return no key-value cache inside a ``with`` block, unless a caller asks for one.
 
-    The cache is an object of the forward's own, which can neither be traced nor compared. All other outputs are the
-    same without it.
+    The cache is an object that can be neither traced nor compared. All other outputs are the same without it.
 
     Args:
         model: Any model; those without ``config.use_cache`` are left alone.

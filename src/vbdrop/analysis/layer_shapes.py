@@ -38,14 +38,14 @@ SHAPES: dict[type[nn.Module], Shape] = {
     nn.GroupNorm: Shape(None, "num_channels"),
     **{kind: Shape(None, "num_features") for kind in INSTANCE_NORMS},
 }
-"""The nearest of these that a module is counts: what a subclass computes is seen in its trace."""
+"""The nearest base class of a module applies; what a subclass computes shows in its trace."""
 
 NAMED_SHAPES = {"transformers.pytorch_utils.Conv1D": Shape("nx", "nf", inputs_first=True)}
-"""The same for classes of other packages, which are not imported for it, by their full names."""
+"""The same for classes of other packages, by their full names, so that no package has to be imported."""
 
 
 def shape_of(module: nn.Module) -> Shape | None:
-    """Where a module keeps its numbers of units, or None if that is not known.
+    """Where a module keeps its numbers of units, or None if unknown.
 
     Example:
         >>> class Activated(nn.BatchNorm2d):
@@ -64,7 +64,7 @@ COUNTS = (
     *("num_heads", "num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_heads", "n_head", "nhead", "heads"),
     *("attn_dim", "all_head_size", "inner_dim", "split_size", "embed_dim"),
 )
-"""Attributes from which a forward of its own takes the numbers of heads and channels that it spells out."""
+"""Attributes from which a custom forward reads numbers of heads and channels."""
 
 
 def owner(name: str) -> str:
@@ -78,7 +78,7 @@ def owner(name: str) -> str:
 
 
 def beside(name: str, other: str) -> str:
-    """The dotted name of another tensor of the module that holds this one.
+    """The dotted name of another tensor in the same module.
 
     Example:
         >>> beside("block.0.weight", "bias"), beside("weight", "bias")

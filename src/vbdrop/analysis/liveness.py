@@ -1,4 +1,4 @@
-"""Backward over the graph: which units are needed, to a fixed point."""
+"""The backward pass over the graph: which units are needed, iterated to a fixed point."""
 
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -10,12 +10,12 @@ from vbdrop.analysis.channel_facts import WORTH_A_COPY, ChannelFacts, ProductSit
 from vbdrop.analysis.channels import Channels
 
 MIN_CARRIER = 0.1
-"""A carrier's constant is at least this share of the largest that it carries."""
+"""A carrier's constant must be at least this share of the largest constant that it carries."""
 
 
 @dataclass(frozen=True)
 class Uses:
-    """All places at which one weight is used; its units are the same at each.
+    """All places where one weight is used; its units are the same at each of them.
 
     Attributes:
         places: The products.
@@ -29,7 +29,7 @@ class Uses:
 
     @classmethod
     def of(cls, facts: ChannelFacts, places: list[ProductSite]) -> "Uses":
-        """The uses at these places; where another bias than its own meets a weight, it cannot take constants."""
+        """The uses at these places; a weight that is used with a bias other than its own cannot absorb constants."""
         first = places[0].inputs
         known = torch.stack([place.inputs.known & (place.inputs.value == first.value) for place in places]).all(0)
         if not all(place.takes_bias and facts.has_own_bias(place.weight, place.bias) for place in places):
@@ -38,27 +38,27 @@ class Uses:
 
     @property
     def first(self) -> ProductSite:
-        """One of the places, for what is the same at each."""
+        """One of the places, for properties that all of them share."""
         return self.places[0]
 
     @property
     def folds(self) -> bool:
-        """Whether a constant input can go into the bias."""
+        """Whether a constant input can be folded into the bias."""
         return all(place.folds for place in self.places)
 
 
 @dataclass
 class Liveness:
-    """Which units stay.
+    """Which units are kept.
 
-    A unit that is *live* is needed for its values. One that is *present* only is there because a tensor or a group
-    cannot do without it: nothing reads its values, so it needs none of the inputs that they were computed from.
+    A *live* unit is needed for its values. A unit that is only *present* is kept because a tensor or a group must not
+    become empty or uneven: nothing reads its values, so it needs none of the inputs that they were computed from.
 
     Attributes:
         facts: The forward pass.
-        root: For every unit's number, the one that stands for it.
+        root: For every unit's number, the one that represents it.
         live: For every such number, whether the unit is live.
-        present: For every such number, whether the unit stays.
+        present: For every such number, whether the unit is kept.
         uses: The uses of each weight.
         reached: The nodes that the result depends on.
     """
@@ -71,34 +71,34 @@ class Liveness:
     reached: set[fx.Node] = field(default_factory=set)
 
     def kept(self, channels: Channels) -> Tensor:
-        """Which of these channels stay."""
+        """Which of these channels are kept."""
         return self.present[self.root[channels.units]]
 
     def read(self, uses: Uses) -> Tensor:
-        """The inputs for which a live output has a weight."""
+        """The inputs for which some live output has a weight."""
         first = uses.first
         outputs = self.live[self.root[first.outputs.units]].view(first.groups, -1, 1)
         return (first.nonzero & outputs).any(1).flatten()
 
     def wanted(self, uses: Uses) -> Tensor:
-        """The inputs that vary and are read."""
+        """The inputs that are read and not constant."""
         return self.read(uses) & ~uses.known
 
     def carried(self, uses: Uses) -> Tensor:
-        """The constants that are read and cannot go into a bias: one of each group has to carry the others."""
+        """The constants that are read and cannot be folded into a bias: one of each group has to carry the others."""
         return self.read(uses) & uses.known & (uses.value != 0) & (not uses.folds)
 
     def need(self, channels: Channels, which: Tensor) -> None:
-        """Let these channels live."""
+        """Mark these channels as live."""
         units = self.root[channels.units[which]]
         self.live[units] = self.present[units] = True
 
     def hold(self, channels: Channels, which: Tensor) -> None:
-        """Let these channels be present."""
+        """Mark these channels as present."""
         self.present[self.root[channels.units[which]]] = True
 
     def emptied(self, node: fx.Node) -> list[fx.Node]:
-        """The terms of a sum or a concatenation of which nothing is left, so that it can go on without them."""
+        """The terms of a sum or a concatenation that have no channel left, so that it can drop them."""
         if not self.facts.rewrite:
             return []
         result = self.facts.channels(node)
@@ -114,10 +114,10 @@ class Liveness:
 
 
 def find_live(facts: ChannelFacts) -> Liveness:
-    """Find the units that have to stay.
+    """Find the units that have to be kept.
 
-    A unit is live if something live reads it: a graph output, a weight that is not zero, or an operation that is not
-    known. Where a constant cannot go into a bias, one constant channel of its group is live too.
+    A unit is live if something live reads it: a graph output, a nonzero weight, or an unknown operation. If a constant
+    cannot be folded into a bias, one constant channel of its group is live, too.
 
     Args:
         facts: The forward pass.
@@ -146,7 +146,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
 
 def _step(liveness: Liveness) -> bool:
-    """Do the first of these steps that changes anything; a later one waits until the earlier ones have settled."""
+    """Do the first of these steps that changes anything; a step runs only when the earlier ones have settled."""
     for step in (_reads, _balance, _carriers, _even_out, _one_each, _wider_than_projections):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
@@ -166,9 +166,9 @@ def _reads(liveness: Liveness) -> None:
 
 
 def _balance(liveness: Liveness) -> None:
-    """The groups of a convolution that stay have equally many inputs and outputs.
+    """Give all remaining groups of a convolution equally many inputs and outputs.
 
-    Along the weight's second axis, which all groups share, they even have the same ones.
+    Along the weight's second axis, which all groups share, they must even be the same ones.
     """
     liveness.reached = _reached(liveness)
     for product in liveness.facts.products:
@@ -186,13 +186,13 @@ def _balance(liveness: Liveness) -> None:
 
 
 def _filled(rows: Tensor, count: int) -> Tensor:
-    """Every row with at least this many true entries, the first false ones becoming true."""
+    """Every row with at least this many true entries; the first false ones become true."""
     missing = count - rows.sum(1, keepdim=True)
     return rows | ((~rows).cumsum(1) <= missing)
 
 
 def _carriers(liveness: Liveness) -> None:
-    """Where constants cannot go into a bias, one channel of each group carries all of them."""
+    """If constants cannot be folded into a bias, let one channel of each group carry all of them."""
     votes = torch.zeros(len(liveness.root))
     for uses in liveness.uses.values():
         votes[liveness.root[uses.first.inputs.units[liveness.carried(uses)]]] += 1
@@ -208,9 +208,9 @@ def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = 
     Args:
         uses: The uses of a weight.
         carried: The constants.
-        there: The inputs that are there anyway; if a constant is among them, it is taken.
-        votes: How many weights each input could serve: rather one that serves many, if it is not too small a number
-            to divide by.
+        there: The inputs that are kept anyway; a constant among them is preferred.
+        votes: How many weights each input could serve; one that serves many is preferred, unless its value is too
+        small to divide by.
     """
     groups = uses.first.groups
     carried, there, size = carried.view(groups, -1), there.view(groups, -1), uses.value.abs().view(groups, -1)
@@ -224,7 +224,7 @@ def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = 
 
 
 def _even_out(liveness: Liveness) -> None:
-    """A term of a sum that lacks next to nothing of it, or the other way round, gets it: then nothing is scattered."""
+    """If a term of a sum lacks only a few channels of the result, keep them, so that nothing has to be scattered."""
     for scatter in liveness.facts.scatters:
         for part in scatter.parts.values():
             own, whole = liveness.kept(part), liveness.kept(scatter.outputs)
@@ -236,7 +236,7 @@ def _even_out(liveness: Liveness) -> None:
 
 
 def _one_each(liveness: Liveness) -> None:
-    """A tensor that the result depends on has at least one channel; the cheapest is one that is constant."""
+    """Keep at least one channel of every tensor that the result depends on; a constant one is the cheapest."""
     liveness.reached = _reached(liveness)
     values = [(product.node, product.inputs) for product in liveness.facts.products]
     values += [(node, known) for node, known in liveness.facts.by_node.items() if isinstance(known, Channels)]
@@ -247,7 +247,7 @@ def _one_each(liveness: Liveness) -> None:
 
 
 def _wider_than_projections(liveness: Liveness) -> None:
-    """A recurrent layer with projections has more hidden units than leave it: by that torch knows that it has them."""
+    """Keep more hidden units than output units in a recurrent layer with projections; torch relies on that."""
     for node, hidden, leaving in liveness.facts.projections:
         if node in liveness.reached:
             wanted = int(liveness.kept(leaving).sum()) + 1
@@ -255,7 +255,7 @@ def _wider_than_projections(liveness: Liveness) -> None:
 
 
 def _reached(liveness: Liveness) -> set[fx.Node]:
-    """The nodes from which a path leads to the result, past the terms that have no channel left."""
+    """The nodes from which a path leads to the result, ignoring terms that have no channel left."""
     traced = liveness.facts.traced
     stack, seen = [*traced.results, *traced.effects], set[fx.Node]()
     while stack:

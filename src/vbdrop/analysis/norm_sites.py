@@ -1,4 +1,4 @@
-"""The modules of a model that normalise over channels: those whose class can count channels that it lost."""
+"""The modules of a model that normalise over channels and can still count channels that were removed."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class NormSite:
         path: Its dotted name.
         kind: Its formula, one of `vbdrop.layers.counted_norm.KINDS`.
         count: The number of channels that it counts.
-        from_end: Their axis in what enters it, counted from the end.
+        from_end: Their axis in its input, counted from the end.
     """
 
     path: str
@@ -32,12 +32,12 @@ def module_path(node: fx.Node) -> str:
 
 
 def norm_site(traced: Traced, model: nn.Module, node: fx.Node) -> NormSite | None:
-    """The module that an operation comes from, if it is a normalisation over channels as a whole.
+    """The module that an operation comes from, if the whole module is a normalisation over channels.
 
     Args:
         traced: The graph.
         model: The traced model, or one of the same structure with other weights.
-        node: An operation that reads all channels of what enters the module.
+        node: An operation that reads all input channels of the module.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ def norm_site(traced: Traced, model: nn.Module, node: fx.Node) -> NormSite | Non
 
 
 def _entering(traced: Traced, path: str) -> fx.Node | None:
-    """The one tensor that enters a module; None if there are several, or none."""
+    """The only input tensor of a module; None if there are several, or none."""
     found = dict.fromkeys(
         source
         for node in traced.graph.nodes

@@ -1,4 +1,4 @@
-"""Models that pack their sequences: a graph of fixed sizes cannot, but it can show which channels go where."""
+"""Models that pack their sequences: a graph with fixed sizes cannot, but it can show where channels go."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,16 +14,16 @@ from vbdrop._torch_compat import rnn_functions
 
 @contextmanager
 def padded_sequences(model: nn.Module) -> Iterator[list[bool]]:
-    """Let packed sequences stay padded inside a ``with`` block, so that a model that packs can be traced.
+    """Keep packed sequences padded inside a ``with`` block, so that a model that packs can be traced.
 
     A packed sequence then holds the padded tensor, with the steps first, and recurrent layers run over the padding,
-    too. The values are others than the model's; its channels are the same.
+    too. The values differ from the model's; the channels are the same.
 
     Args:
         model: The model; its recurrent layers have another forward inside the block.
 
     Yields:
-        A list that is not empty once anything was packed.
+        A list that is no longer empty once anything has been packed.
 
     Example:
         >>> with padded_sequences(nn.GRU(2, 3)) as packs:

@@ -1,4 +1,4 @@
-"""What a forward asks about the sizes of its inputs, and the sizes for which it may do something else."""
+"""The conditions in a forward on the sizes of its inputs, and the sizes at which it may behave differently."""
 
 import copy
 import sys
@@ -15,26 +15,26 @@ from vbdrop._torch_compat import pytree
 from vbdrop.analysis.graph import TRIED_BATCHES, export, is_tensor
 
 Axis = tuple[int, int]
-"""The number of a tensor among the inputs, in order, and an axis of it."""
+"""The index of a tensor among the inputs, and one of its axes."""
 
 
 SIZE_READS: set[Callable[..., Any]] = {
     *(Tensor.shape.__get__, Tensor.size, Tensor.numel, Tensor.nelement, Tensor.stride),  # type: ignore[attr-defined]
 }
-"""What code calls to ask a tensor for its sizes."""
+"""The functions by which code asks a tensor for its sizes."""
 
 ITERATIONS: set[Callable[..., Any]] = {Tensor.__len__, Tensor.unbind}
-"""The same, by way of torch's own Python code."""
+"""The same, called through torch's own Python code."""
 
 
 @dataclass(frozen=True)
 class OtherSize:
-    """A size for which a forward may take another way.
+    """A size at which a forward may take another branch.
 
     Attributes:
         axes: The axes that have this size together.
         size: The size.
-        reason: Why it is worth a trial, for people.
+        reason: Why it is worth a trial, in readable form.
     """
 
     axes: tuple[Axis, ...]
@@ -43,11 +43,11 @@ class OtherSize:
 
 
 def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[OtherSize]:
-    """The sizes of inputs for which a model should be tried besides those of the example.
+    """The input sizes at which a model should be tried besides those of the example.
 
-    For every question that the forward asks about a size (``if x.shape[3] >= 16``) that is one for which the answer is
-    another one. Every axis, and all axes of one size together, are tried at twice their size, since a number may have
-    gone into a graph without a question.
+    For every condition on a size in the forward (``if x.shape[3] >= 16``), this is a size at which the outcome changes.
+    In addition, every axis, and all axes of one size together, are tried at twice their size, since the trace may have
+    fixed a number without a condition.
 
     Args:
         model: A plain model, in eval mode.
@@ -77,7 +77,7 @@ def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 class _SizeReads(TorchFunctionMode):
-    """Notices code outside torch that asks for the sizes of a tensor."""
+    """Detects code outside torch that asks for the sizes of a tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class _SizeReads(TorchFunctionMode):
 
 
 def _reads_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a forward asks for sizes at all: a trace with free sizes takes seconds, and a call next to nothing."""
+    """Whether a forward asks for sizes at all: a trace with free sizes takes seconds, a call almost no time."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
     model = copy.deepcopy(model)
     with torch.no_grad(), _SizeReads() as reads:
@@ -102,7 +102,7 @@ def _reads_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _asked(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[OtherSize]:
-    """The sizes that the questions of a forward lead to; none if it cannot be traced with free sizes."""
+    """The sizes that follow from the conditions in a forward; empty if it cannot be traced with free sizes."""
     try:
         program = export(model, args, kwargs, lambda x: [axis for axis, size in enumerate(x.shape) if size > 1])
     except Exception:  # torch.export raises whatever the model's own code raises
@@ -124,7 +124,7 @@ def _asked(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
 
 
 def _symbols(inputs: list[fx.Node]) -> tuple[dict[Any, list[Axis]], dict[Any, int], Any]:
-    """Each free size -> the axes that have it, and its size in the example; and torch's record of the questions."""
+    """Each free size -> the axes that have it, and its size in the example; and torch's record of the conditions."""
     axes: dict[Any, list[Axis]] = {}
     hints: dict[Any, int] = {}
     environment = None
@@ -138,12 +138,12 @@ def _symbols(inputs: list[fx.Node]) -> tuple[dict[Any, list[Axis]], dict[Any, in
 
 
 def _violating(expression: Any, symbol: Any, hints: Mapping[Any, int]) -> int | None:  # noqa: ANN401 -- of sympy
-    """The first size for which an expression does not hold, with the sizes of the example for all others."""
+    """The first size at which an expression fails, with all other sizes as in the example."""
     for size in TRIED_BATCHES:
         try:
             if not bool(expression.subs({**hints, symbol: size})):
                 found: int = size
                 return found
-        except Exception:  # sympy and torch's functions for it raise many things where it cannot be said
+        except Exception:  # sympy and torch raise many kinds of errors where it is undecidable
             continue
     return None

@@ -1,4 +1,4 @@
-"""How often each weight is used for one example: the factor between weights and multiply-adds."""
+"""How often each weight is used per example: the factor between weights and multiply-adds."""
 
 import math
 
@@ -11,10 +11,10 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def positions(traced: Traced) -> dict[str, int]:
-    """For every weight that the graph multiplies with, the number of its uses for one example.
+    """The number of uses per example of every weight that the graph multiplies with.
 
     A convolution uses each weight once for every position of its output (transposed: of its input), a linear layer
-    once for every vector that it maps, a recurrent layer once a step. Looking a row up in an embedding multiplies
+    once for every vector that it maps, a recurrent layer once per step. An embedding lookup multiplies
     nothing. Products between activations, as in attention, have no weights and are not counted.
 
     Args:
@@ -40,7 +40,7 @@ def _of_node(traced: Traced, node: fx.Node) -> list[tuple[str, int]]:
         call = arguments_of(node)
         transposed = "transpose" in operation
         source, weight = call["input"] if transposed else node, size_of(call["weight"])
-        channels = weight[0]  # along the weight's first axis run the channels of that same tensor
+        channels = weight[0]  # the weight's first axis indexes the channels of that same tensor
         count = math.prod(size_of(source)) // (channels * traced.batch)
         return [(traced.names[call["weight"]], max(1, count))] if call["weight"] in traced.names else []
     tensors = [source for source in node.all_input_nodes if source in traced.names]

@@ -160,7 +160,7 @@ def test_a_selection_ties_both_sides_and_its_question():
 
 
 def only_dead(left: dict[str, str]) -> bool:
-    return all("dead and stay" in reason for reason in left.values())
+    return all("dead but kept" in reason for reason in left.values())
 
 
 def test_a_stack_and_a_replaced_slice_have_the_channels_of_their_parts():

@@ -72,7 +72,7 @@ def test_channels_stay_where_it_matters_where_a_maximum_was():
     model = Pooled(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2))
     removal = removed(model, IMAGES)
     assert removal.model.first.out_channels == 5
-    assert "it is used where its maxima were found" in removal.left.values()
+    assert "the positions of its maxima are used" in removal.left.values()
 
 
 def test_pooling_in_one_and_three_dimensions():

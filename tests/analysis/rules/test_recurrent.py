@@ -62,7 +62,7 @@ class Given(Tagger):
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(Returning, "states of all layers and directions are read together"), (Given, "states at the start are given")],
+    [(Returning, "states of all layers and directions are read together"), (Given, "initial states are given")],
 )
 def test_states_that_are_given_or_returned_keep_their_units_and_say_why(kind, reason):
     torch.manual_seed(0)

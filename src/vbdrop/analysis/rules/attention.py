@@ -1,4 +1,4 @@
-"""Products of activations, as in attention: whole heads can go, along an axis that both factors have in common."""
+"""Products of activations, as in attention: whole heads can be removed, along an axis that both factors share."""
 
 import torch
 from torch import fx
@@ -11,11 +11,11 @@ from vbdrop.analysis.rules.parameters import parameter_channels
 SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 
 MATRIX = 2
-"""The number of axes of a matrix: the last ones of a batch of them, which a product works on."""
+"""The number of axes of a matrix: the last axes of a batch, on which a product works."""
 
 
 def attend(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Attention with the heads on the third axis from the end; of grouped heads, each key serves several queries."""
+    """Attention with the heads on the third axis from the end; with grouped heads, each key serves several queries."""
     call = arguments_of(node)
     sources = call["query"], call["key"], call["value"]
     heads = [_along(facts, source, len(size_of(source)) - 3) for source in sources]
@@ -53,7 +53,7 @@ def batched_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def softmax(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A softmax along another axis than the channels'."""
+    """A softmax along an axis other than the channels'."""
     source = node.args[0]
     known = facts.by_node.get(source) if isinstance(source, fx.Node) else None
     axis = arguments_of(node)["dim"] % len(size_of(node))
@@ -69,7 +69,7 @@ def _along(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels | None:
 
 
 def _axes(facts: ChannelFacts, *nodes: fx.Node) -> list[int]:
-    """The axes on which all of these values have channels, or can have them."""
+    """The axes on which all of these values have, or can have, channels."""
     found = [facts.by_node.get(node) for node in nodes]
     axes = [
         known.axes if isinstance(known, Grid) else (known.axis,)
@@ -80,7 +80,7 @@ def _axes(facts: ChannelFacts, *nodes: fx.Node) -> list[int]:
 
 
 def _mask(facts: ChannelFacts, node: fx.Node, mask: object, heads: int) -> list[Channels | None]:
-    """The channels of a mask that differs from head to head, or None for what is not known of them."""
+    """The channels of a mask that differs from head to head, or None if they are unknown."""
     size = size_of(mask) if isinstance(mask, fx.Node) else ()
     if not isinstance(mask, fx.Node) or heads <= 1 or len(size) <= MATRIX or size[-3] != heads:
         return []

@@ -1,4 +1,4 @@
-"""Bilinear layers, which multiply two inputs with each other."""
+"""Bilinear layers, which multiply two inputs."""
 
 from torch import fx, nn
 

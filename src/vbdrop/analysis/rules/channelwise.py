@@ -1,4 +1,4 @@
-"""Operations with parameters of their own for each channel: batch and instance normalisation, and PReLU."""
+"""Operations with separate parameters for each channel: batch and instance normalisation, and PReLU."""
 
 import torch
 from torch import Tensor, fx, nn
@@ -41,7 +41,7 @@ def prelu(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def instance_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Instance normalisation: each channel by its own mean and variance; of zeros, the shift is left."""
+    """Instance normalisation: each channel with its own mean and variance; a zero channel becomes its bias."""
     call = arguments_of(node)
     if not call["use_input_stats"]:
         facts.keep(node, "its statistics are not those of the input")
@@ -70,7 +70,7 @@ def group_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def shifted(facts: ChannelFacts, node: fx.Node, channels: Channels, zero: Tensor) -> Channels:
-    """What a normalisation makes of channels that it has made zero: its shift, also where its scale is zero."""
+    """The output of a normalisation for channels that are zero after scaling: its bias, even if its scale is zero."""
     call = arguments_of(node)
     scale, shift = facts.tensor(call["weight"]), facts.tensor(call.get("bias"))
     known = zero if scale is None else zero | (scale == 0)
@@ -78,7 +78,7 @@ def shifted(facts: ChannelFacts, node: fx.Node, channels: Channels, zero: Tensor
 
 
 def followed(facts: ChannelFacts, node: fx.Node, source: fx.Node, count: int, axis: int = 1) -> Channels | None:
-    """The channels that enter on an axis, with every tensor of the node following them; None if it cannot."""
+    """The input channels on an axis, with every parameter of the node following them; None if that is impossible."""
     tensors = [tensor for tensor in node.all_input_nodes if facts.name(tensor) is not None]
     channels = facts.channels_along(source, axis) or facts.channels(source) or facts.pinned_channels(axis, count)
     reason = facts.why_fixed(*tensors) if tensors else None

@@ -14,10 +14,10 @@ OF_THREE = ("addcmul", "addcdiv", "lerp")
 """Arithmetic on three tensors, element by element."""
 
 SELECTIONS = ("where", "masked_fill")
-"""Operations that take each element from one of two tensors, as a third one says."""
+"""Operations that take each element from one of two tensors, selected by a third."""
 
 Placed = dict[fx.Node, Channels]
-"""The terms of an operation that have the channels of its result, with those channels."""
+"""The terms of an operation that share the channels of its result, with those channels."""
 
 
 def combine(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
@@ -51,9 +51,9 @@ def combine(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | None:
-    """The grid of the result if all terms with channels have the same, and the others are the same along its axes.
+    """The grid of the result, if all terms with channels have the same grid and the others are constant along its axes.
 
-    Otherwise grids are decided for the axis along which the other terms are the same.
+    Otherwise the grids become channels on the axis along which the other terms are constant.
     """
     grids = {term: known for term in terms if isinstance(known := facts.by_node.get(term), Grid)}
     if not grids:
@@ -75,7 +75,7 @@ def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | No
 
 
 def _has_all(term: fx.Node, node: fx.Node, axes: tuple[int, ...]) -> bool:
-    """Whether a term has as many axes as the result, and is not broadcast along these."""
+    """Whether a term has as many axes as the result and is not broadcast along the given ones."""
     own, size = size_of(term), size_of(node)
     return len(own) == len(size) and all(own[axis] == size[axis] for axis in axes)
 
@@ -102,13 +102,13 @@ def stack(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def overwrite(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A slice that is replaced (`x[:, a:b] = y`): the channels of the new values in their place, or tied to them."""
+    """A slice that is replaced (`x[:, a:b] = y`): the channels of the new values take its place, or are tied to it."""
     call = arguments_of(node)
     base, new = facts.channels(call["self"]), facts.channels(call["src"])
     dim = call["dim"] % len(size_of(node))
     along = base is not None and dim == base.axis
     if base is None or new is None or base.axis != new.axis or (along and (call["step"] != 1 or not facts.rewrite)):
-        facts.keep(node, "a part of it is replaced by other channels")
+        facts.keep(node, "part of it is replaced by other channels")
         return None
     if not along:
         return _tied(facts, [base, new], base.axis)
@@ -120,17 +120,17 @@ def overwrite(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def copy(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """What is written over a value takes its place; nothing of the value itself is read."""
+    """The new value takes the place of the old one, of which nothing is read."""
     old, new = node.args[0], node.args[1]
     if size_of(old) != size_of(new) or old.meta["val"].dtype != new.meta["val"].dtype:  # type: ignore
-        facts.keep(node, "it is written over by something of another size or type")
+        facts.keep(node, "it is overwritten by a value of another size or type")
         return None
     known = facts.by_node.get(new)  # type: ignore[arg-type]
     return known if isinstance(known, Channels | Grid) else None
 
 
 def _tied(facts: ChannelFacts, parts: list[Channels], axis: int) -> Channels:
-    """Channels that several tensors have in common; constants where all have the same."""
+    """Channels that several tensors share; constant where all of them have the same constant."""
     first = parts[0]
     for other in parts[1:]:
         facts.units.tie(first.units, other.units)
@@ -139,10 +139,10 @@ def _tied(facts: ChannelFacts, parts: list[Channels], axis: int) -> Channels:
 
 
 def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Channels one after the other or, along another axis, tied to each other."""
+    """The channels are concatenated or, along another axis, tied to each other."""
     call = arguments_of(node)
     dim = call["dim"] % len(size_of(node))
-    terms = [term for term in call["tensors"] if size_of(term) != (0,)]  # torch passes over such terms of any axis
+    terms = [term for term in call["tensors"] if size_of(term) != (0,)]  # torch ignores such terms on any axis
     parts = [facts.channels(term) for term in terms]
     present = [part for part in parts if part is not None]
     if present and len(present) < len(parts) and len({part.axis for part in present} - {dim}) == 1:
@@ -150,7 +150,7 @@ def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         parts = [part or parameter_channels(facts, node, term, axis) for term, part in zip(terms, parts, strict=True)]
         present = [part for part in parts if part is not None]
     if present and all(part.axis == dim for part in present):
-        # a term whose channels are not known takes part with all of them
+        # a term with unknown channels keeps all of them
         full = [facts.channels(term) or facts.pinned_channels(dim, size_of(term)[dim]) for term in terms]
         fields = ("units", "known", "value")
         return Channels(dim, *(torch.cat([getattr(part, field) for part in full]) for field in fields))
@@ -214,7 +214,7 @@ def _selected(node: fx.Node, placed: Placed, like: Tensor) -> tuple[Tensor, Tens
 
 
 def _scatter(facts: ChannelFacts, node: fx.Node, placed: Placed) -> Scatter | None:
-    """Let terms with constants be smaller than the sum, where that is worth a copy."""
+    """Allow terms with constants to be smaller than the sum, where that is worth a copy."""
     is_sum = _operation(node) == "add" and node.kwargs.get("alpha", 1) == 1
     if not (facts.rewrite and is_sum and len(placed) == 2 and all(size_of(term) == size_of(node) for term in placed)):
         return None

@@ -1,4 +1,4 @@
-"""Operations that read every channel to write any: all that enters stays, and what leaves is not followed."""
+"""Operations whose every output depends on all channels: the inputs are kept, and the outputs are not followed."""
 
 from torch import fx
 
@@ -8,5 +8,5 @@ MIXING = ("native_layer_norm", "argmax", "argmin", "max", "min", "topk", "cumsum
 
 
 def mix(facts: ChannelFacts, node: fx.Node) -> None:
-    """Keep everything that enters."""
+    """Keep all input channels."""
     facts.keep(node, f"{node.target} reads every channel", report=False)

@@ -1,6 +1,6 @@
 """Operations that only move elements: views, permutations, slices, splits, rolls, indexing with constants.
 
-The rule runs the operation itself on the numbers of the channels, and then looks along which axes they lie.
+The rule runs the operation itself on the channels' indices, and then finds the axes along which they lie.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, concrete, is_tensor, size_of
 
 VIEWS = ("view", "reshape", "_unsafe_view", "expand")
-"""Operations that spell out the sizes of their result."""
+"""Operations whose arguments contain the sizes of their result."""
 
 INDEXING = ("index", "index_select")
-"""Operations that move what a tensor of indices says."""
+"""Operations that move elements by a tensor of indices."""
 
 MOVEMENTS = (
     *VIEWS,
@@ -40,31 +40,31 @@ def move(facts: ChannelFacts, node: fx.Node) -> Facts:
     if arguments is None and _picks_elsewhere(node, axes):
         arguments = constant_arguments(facts, node, by_size=True)
     if arguments is None:
-        facts.keep(node, f"{node.target} moves what another tensor says")
+        facts.keep(node, f"{node.target} moves elements by the values of another tensor")
         return None
     if _is_scattered(node, arguments, known):
-        facts.keep(node, f"{node.target} takes channels by several indices")
+        facts.keep(node, f"{node.target} selects channels with several indices")
         return None
     if _is_fixed(facts, node, known):
-        facts.keep(node, f"{node.target} spells out the number of channels")
+        facts.keep(node, f"{node.target} has the number of channels as an argument")
         return None
     numbers = numbered(size_of(source), axes)
     moved = run(node, numbers, arguments)
     parts = [moved] if isinstance(moved, Tensor) else list(moved)
     found = [_located(part, numbers, known) for part in parts]
     if None in found:
-        facts.keep(node, f"{node.target} takes channels one at a time", report=known.units.numel() > 1)
+        facts.keep(node, f"{node.target} selects channels one at a time", report=known.units.numel() > 1)
         return None
     return found[0] if isinstance(moved, Tensor) else list(found)
 
 
 def constant_arguments(facts: ChannelFacts, node: fx.Node, *, by_size: bool = False) -> tuple[Any, ...] | None:
-    """What the operation gets besides the tensor that it moves; None if that depends on the inputs.
+    """The other arguments of the operation; None if they depend on the model's inputs.
 
     Args:
         facts: The facts.
         node: The operation.
-        by_size: Whether zeros of its size may stand for a tensor that depends on the inputs.
+        by_size: Whether zeros of the same size may stand in for a tensor that depends on the inputs.
     """
     tensors = {source: constant(facts, source) for source in node.all_input_nodes[1:] if is_tensor(source)}
     if by_size:
@@ -81,7 +81,7 @@ def constant_arguments(facts: ChannelFacts, node: fx.Node, *, by_size: bool = Fa
 
 
 def constant(facts: ChannelFacts, node: fx.Node) -> Tensor | None:
-    """The value of a buffer of whole numbers, or of what is moved of one; None if it depends on anything else."""
+    """The value of an integer buffer, moved or not; None if it depends on anything else."""
     name = facts.name(node)
     if name is not None:
         found = facts.traced.constants.get(name)
@@ -96,28 +96,28 @@ def constant(facts: ChannelFacts, node: fx.Node) -> Tensor | None:
 
 
 def run(node: fx.Node, tensor: Tensor, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 -- a tensor, or several
-    """Do to a tensor what the operation does."""
+    """Apply the operation to a tensor."""
     is_view = node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-    # the numbers, which take no memory, have no strides to view
+    # the indices are an expanded tensor, which cannot be viewed
     operation: Any = torch.ops.aten.reshape.default if is_view else node.target
     return operation(tensor, *arguments, **node.kwargs)
 
 
 def numbered(size: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
-    """A tensor of this size that holds at each place the number of its channel (without taking memory for it)."""
+    """A tensor of this size that holds at each place the index of its channel, expanded without extra memory."""
     shape = [length if axis in axes else 1 for axis, length in enumerate(size)]
     return torch.arange(torch.Size(shape).numel()).view(shape).expand(size)
 
 
 def varying_axes(part: Tensor) -> tuple[int, ...]:
-    """The axes along which a tensor is not everywhere the same; none of a tensor without elements."""
+    """The axes along which a tensor varies; none for an empty tensor."""
     if not part.numel():
         return ()
     return tuple(axis for axis in range(part.dim()) if not bool((part == part.narrow(axis, 0, 1)).all()))
 
 
 def _located(part: Tensor, numbers: Tensor, known: Channels | Grid) -> Channels | Grid | None:
-    """The channels of a moved tensor, if they lie along axes of it."""
+    """The channels of a moved tensor, if they lie along its axes."""
     axes = varying_axes(part)
     if not axes and isinstance(known, Channels) and part.dim() == numbers.dim() and part.shape[known.axis] == 1:
         axes = (known.axis,)  # a slice of a single channel
@@ -131,7 +131,7 @@ def _located(part: Tensor, numbers: Tensor, known: Channels | Grid) -> Channels 
 
 
 def indexed_axes(node: fx.Node) -> list[int]:
-    """The axes along which a tensor of indices says what is taken."""
+    """The axes along which a tensor of indices selects."""
     call = arguments_of(node)
     if "indices" in call:
         return [axis for axis, index in enumerate(call["indices"]) if index is not None]
@@ -139,7 +139,7 @@ def indexed_axes(node: fx.Node) -> list[int]:
 
 
 def _picks_elsewhere(node: fx.Node, axes: tuple[int, ...]) -> bool:
-    """Whether an operation takes what a tensor of whole numbers says along other axes than the channels'."""
+    """Whether an operation selects by a tensor of integers, along axes other than the channels'."""
     if node.target.overloadpacket.__name__ not in INDEXING or set(indexed_axes(node)) & set(axes):  # type: ignore
         return False
     return all(
@@ -150,7 +150,7 @@ def _picks_elsewhere(node: fx.Node, axes: tuple[int, ...]) -> bool:
 
 
 def _is_scattered(node: fx.Node, arguments: tuple[Any, ...], known: Channels | Grid) -> bool:
-    """Whether channels are taken by anything but one list of their numbers."""
+    """Whether channels are selected other than by one list of indices."""
     if node.target.overloadpacket.__name__ not in INDEXING:  # type: ignore[union-attr]
         return False
     along, axes = indexed_axes(node), known.axes if isinstance(known, Grid) else (known.axis,)
@@ -160,7 +160,7 @@ def _is_scattered(node: fx.Node, arguments: tuple[Any, ...], known: Channels | G
 
 
 def _is_fixed(facts: ChannelFacts, node: fx.Node, known: Channels | Grid) -> bool:
-    """Whether the forward spells out a size that would have to change."""
+    """Whether the forward hard-codes a size that would have to change."""
     call, name = arguments_of(node), node.target.overloadpacket.__name__  # type: ignore[union-attr]
     axes = known.axes if isinstance(known, Grid) else (known.axis,)
     if not facts.rewrite and name in INDEXING:

@@ -1,4 +1,4 @@
-"""Parameters that meet a value element by element, such as `x * gamma`, position embeddings or biases of attention."""
+"""Parameters combined with a value element by element, such as `x * gamma`, position embeddings or attention biases."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from vbdrop.analysis.rules.pointwise import IDENTITIES
 
 
 def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
-    """The channels of a term that is a parameter, moved or not, if one axis of the parameter alone runs along them.
+    """The channels of a term that is a parameter, moved or not, if exactly one axis of the parameter indexes them.
 
-    The parameter then becomes smaller with them.
+    The parameter then shrinks with them.
 
     Args:
         facts: The forward pass.
@@ -47,13 +47,13 @@ def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: 
 
 
 def _along(numbers: Tensor) -> tuple[Tensor, int]:
-    """The numbers along the one axis on which they differ, and that axis."""
+    """The indices along the one axis on which they differ, and that axis."""
     (axis,) = varying_axes(numbers)
     return numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.dim()))], axis
 
 
 def _chain(facts: ChannelFacts, term: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
-    """The parameter that a term is made of by moving alone, for nothing else, and the moves in order."""
+    """The parameter that a term is a moved copy of, if it has no other use, and the moves in order."""
     moves: list[fx.Node] = []
     while facts.name(term) is None:
         name = getattr(getattr(term.target, "overloadpacket", None), "__name__", None)
@@ -65,7 +65,7 @@ def _chain(facts: ChannelFacts, term: fx.Node) -> tuple[fx.Node, list[fx.Node]] 
 
 
 def _steps(facts: ChannelFacts, numbers: Tensor, moves: list[fx.Node]) -> list[Tensor] | None:
-    """The numbers of the channels before the first move and after each of them."""
+    """The indices of the channels before the first move and after each move."""
     steps = [numbers]
     for move in moves:
         is_move = move.target.overloadpacket.__name__ in MOVEMENTS  # type: ignore[union-attr]

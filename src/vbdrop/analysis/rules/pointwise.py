@@ -1,4 +1,4 @@
-"""Functions of one element: each channel stays what it is, and a constant goes through the function."""
+"""Elementwise functions: the channels stay the same, and the function is applied to constants."""
 
 import torch
 from torch import fx
@@ -18,11 +18,11 @@ IDENTITIES = (
     *("clone", "alias", "detach", "contiguous", "dropout", "feature_dropout", "alpha_dropout"),
     *("_to_copy", "to", "type_as"),
 )
-"""What leaves a value as it is in eval mode; a cast keeps it up to its precision."""
+"""Operations that return their input in eval mode; a cast does so up to its precision."""
 
 
 COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_not", "bitwise_not")
-"""Functions of one element and a number that say yes or no."""
+"""Comparisons of each element with a number."""
 
 
 def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
@@ -30,14 +30,14 @@ def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     source, *arguments = node.args
     channels = facts.by_node.get(source) if isinstance(source, fx.Node) else None
     if not isinstance(channels, Channels | Grid) or any(isinstance(argument, fx.Node) for argument in arguments):
-        facts.keep(node, f"{node.target} takes a tensor where a number is expected")
+        facts.keep(node, f"{node.target} gets a tensor where a number is expected")
         return None
     value = node.target(channels.value, *arguments, **node.kwargs)  # type: ignore[operator]  # an OpOverload
     return channels.with_values(channels.known & value.isfinite(), value)
 
 
 def compare(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """The same channels; as yes and no they are not followed as constants."""
+    """The same channels; booleans are not followed as constants."""
     known = facts.by_node.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
     if len(node.all_input_nodes) != 1 or not isinstance(known, Channels | Grid):
         facts.keep(node, f"{node.target} compares tensors", report=False)
@@ -46,9 +46,9 @@ def compare(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def identity(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """The same channels, unless a cast to whole numbers cuts them."""
+    """The same channels, unless a cast to integers truncates them."""
     if not node.meta["val"].dtype.is_floating_point:
-        facts.keep(node, "it is cast to whole numbers")
+        facts.keep(node, "it is cast to integers")
         return None
     known = facts.by_node.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
     return known if isinstance(known, Channels | Grid) else None

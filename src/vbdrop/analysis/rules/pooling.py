@@ -29,7 +29,7 @@ AVERAGES = tuple(f"avg_pool{d}d" for d in _DIMENSIONS)
 PADS = ("pad", "constant_pad_nd")
 REDUCTIONS = ("mean", "amax", "amin", "sum", "linalg_vector_norm")
 DEPENDS_ON_COUNT = ("sum", "linalg_vector_norm")
-"""What these make of a constant depends on the size of the image, which the small model leaves open."""
+"""The result of these for a constant depends on the size of the image, which the small model leaves open."""
 
 
 def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -38,9 +38,9 @@ def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def preserve_first(facts: ChannelFacts, node: fx.Node) -> Facts:
-    """Maxima and where they were found: as above, if only the maxima are used."""
+    """Maxima and their positions: as above, if only the maxima are used."""
     if any(user.args[1] != 0 for user in node.users):
-        facts.keep(node, "it is used where its maxima were found")
+        facts.keep(node, "the positions of its maxima are used")
         return None
     return [preserve(facts, node), None]
 
@@ -59,7 +59,7 @@ def average(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A constant channel keeps its value if it is surrounded by the same value, or by copies of itself.
 
-    Channels that are added to the others are constants that stay.
+    If channels are padded, the new ones are constants that are kept.
     """
     channels, call = facts.channels(node.args[0]), arguments_of(node)
     if channels is None:
@@ -84,13 +84,13 @@ def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def _added(widths: list[int], from_end: int) -> tuple[int, int]:
-    """How much is added before and after along an axis, which is counted from the last one."""
+    """The padding before and after along an axis, counted from the last one."""
     at = 2 * from_end
     return (widths[at], widths[at + 1]) if at < len(widths) else (0, 0)
 
 
 def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A reduction over other axes than the channels'."""
+    """A reduction over axes other than the channels'."""
     call, dims = arguments_of(node), len(size_of(node.args[0]))  # type: ignore[arg-type]
     axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
     grid = facts.by_node.get(node.args[0])  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ def _only_zeros(channels: Channels) -> Channels:
 
 
 def _over_space(facts: ChannelFacts, node: fx.Node, channels: Channels | None) -> Channels | None:
-    """The channels, if they lie on none of the axes that the operation works on."""
+    """The channels, if the operation does not work on their axis."""
     if channels is None:
         return None
     spatial = int(next(c for c in reversed(_operation(node)) if c.isdigit()))

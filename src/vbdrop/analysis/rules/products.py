@@ -16,19 +16,19 @@ CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpos
 
 
 class ProductCall(NamedTuple):
-    """A product, read from the graph.
+    """A product, as read from the graph.
 
     Attributes:
         node: The place.
-        source: What enters.
+        source: Its input.
         weight: The weights.
-        bias: What is added, or None.
+        bias: The bias, or None.
         in_axis: The axis of the inputs.
         out_axis: The axis of the outputs.
         groups: The number of groups.
         transposed: Whether the weight's first axis runs over inputs.
-        folds: Whether a channel that is the same everywhere adds the same everywhere.
-        takes_bias: Whether the operation adds a bias if it is given one.
+        folds: Whether a spatially uniform input channel has a uniform effect.
+        takes_bias: Whether the operation can take a bias.
     """
 
     node: fx.Node
@@ -88,8 +88,8 @@ def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A convolution reads and writes the axis before the spatial ones.
 
-    Behind zero padding a uniform input gives an output that is not uniform at the borders, and behind a transposed
-    convolution one that repeats with the stride: such a constant cannot go into a bias.
+    With zero padding, a uniform input gives an output that differs at the borders; with a transposed convolution, one
+    that repeats with the stride. Such a constant cannot be folded into a bias.
     """
     call = arguments_of(node)
     kernel = size_of(call["weight"])[2:]
@@ -106,7 +106,7 @@ def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """An embedding writes the last axis; a column with one value only is a constant."""
+    """An embedding writes the last axis; a column with a single value is a constant."""
     call = arguments_of(node)
     weight, name = facts.tensor(call["weight"]), facts.name(call["weight"])
     reason = facts.why_fixed(call["weight"])
@@ -148,9 +148,9 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
 
 
 def _across(facts: ChannelFacts, call: ProductCall) -> Channels | None:
-    """The channels that a product does to each alone what it does: those on an axis before the one that it works on.
+    """The channels on which a product acts independently: those on an axis before the one that it works on.
 
-    So a layer that mixes positions, as in an MLP-Mixer, leaves the channels what they are.
+    A layer that mixes positions, as in an MLP-Mixer, thus passes the channels on unchanged.
     """
     if facts.channels_along(call.source, call.in_axis) is not None:
         return None
@@ -160,13 +160,13 @@ def _across(facts: ChannelFacts, call: ProductCall) -> Channels | None:
 
 
 def entering(facts: ChannelFacts, node: fx.Node, axis: int, *, passed: bool = False) -> Channels:
-    """The channels that enter; where they are not known, or lie on another axis, all of them stay.
+    """The input channels; if they are unknown or lie on another axis, all of them are kept.
 
     Args:
         facts: The forward pass.
-        node: What enters.
+        node: The input.
         axis: The axis that the product reads.
-        passed: Whether channels on another axis go through.
+        passed: Whether channels on another axis are passed on.
     """
     channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
@@ -195,9 +195,9 @@ def _constants(
 
 
 def tie(facts: ChannelFacts, product: ProductSite) -> None:
-    """A weight that is used at several places has the same units at all of them."""
+    """Tie the units of a weight that is used at several places."""
     sides: tuple[int | str, int | str] = (1, 0) if not product.transposed else (0, 1)
-    if product.groups > 1:  # an axis of the weight then runs over the units of each group in turn
+    if product.groups > 1:  # an axis of the weight then indexes the units of each group in turn
         sides = ("inputs", "outputs")
     facts.tie_tensor(product.weight, sides[0], product.inputs.units)
     facts.tie_tensor(product.weight, sides[1], product.outputs.units)

@@ -1,4 +1,4 @@
-"""Operations that put several channels together: GLU, pixel shuffle, channel shuffle."""
+"""Operations that combine or regroup channels: GLU, pixel shuffle, channel shuffle."""
 
 import torch
 from torch import fx
@@ -46,7 +46,7 @@ def pixel_unshuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def channel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """The channels of several groups in turn; the groups keep the same of them."""
+    """Channels from several groups in turn; all groups keep the same ones."""
     groups = arguments_of(node)["groups"]
     channels = facts.channels_along(node.args[0], 1)  # type: ignore[arg-type]
     if channels is None:

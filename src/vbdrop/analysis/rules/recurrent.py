@@ -1,7 +1,7 @@
 """Recurrent layers: a hidden unit is removed with its rows in every gate and its column wherever it is read.
 
-Every matrix of a layer and direction is a product of its own. Its rows run over the hidden units once for each gate, so
-the same units are repeated; a unit is needed if a unit that is needed reads it in the next step, or anything behind.
+Every matrix of a layer and direction is a separate product. Its rows index the hidden units once for each gate, so the
+same units are repeated; a unit is needed if a needed unit reads it in the next step, or if a later operation does.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.unequal_recurrent import EQUAL, UNEQUAL
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""The operation -> the number of blocks of rows of its weights; the last or last but one makes the new values."""
+"""The operation -> the number of row blocks in its weights."""
 
 CANDIDATE = {"lstm": 2, "gru": 2, "rnn_tanh": 0, "rnn_relu": 0}
-"""The block of rows without which a state that starts at zero stays zero."""
+"""The row block that makes the new values: if it is zero, a state that starts at zero stays zero."""
 
 
 def recurrent(facts: ChannelFacts, node: fx.Node) -> Facts:
@@ -51,7 +51,7 @@ def recurrent(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 
 def select(facts: ChannelFacts, node: fx.Node) -> Facts:
-    """One layer and direction of the states; of any other tensor, a slice."""
+    """One layer and direction of the states; for any other tensor, a slice."""
     call = arguments_of(node)
     known = facts.by_node.get(call["self"])
     if not isinstance(known, Stack):
@@ -63,7 +63,7 @@ def select(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 
 def _own_names(facts: ChannelFacts, node: fx.Node, call: dict[str, Any]) -> list[str] | str:
-    """The names of all weights and biases, if they are those of one module that can be made smaller; or why not."""
+    """The names of all weights and biases, if they belong to one module that can be made smaller; or why not."""
     if "params" not in call or "batch_sizes" in call:
         return f"{node.target} reads every channel"
     names = [facts.name(parameter) for parameter in call["params"]]
@@ -72,11 +72,11 @@ def _own_names(facts: ChannelFacts, node: fx.Node, call: dict[str, Any]) -> list
         return "its weight is computed in the forward"
     modules = {id(m): m for name in found for alias in facts.aliases(name) for m in [_module(facts, alias)]}
     if len(modules) != 1 or type(next(iter(modules.values()))) not in (*UNEQUAL, *EQUAL):
-        return "its weights are not those of one recurrent layer of torch's"
+        return "its weights are not those of one torch recurrent layer"
     states = call["hx"] if isinstance(call["hx"], list | tuple) else [call["hx"]]
     zeros = [_initial(facts, node, state) for state in states]
     if not all(zeros):
-        return "its states at the start are given, with all units"
+        return "its initial states are given, with all units"
     facts.initial_states.update(zero for found_zeros in zeros for zero in found_zeros)
     return found
 
@@ -86,7 +86,7 @@ def _module(facts: ChannelFacts, name: str) -> nn.Module:
 
 
 def _initial(facts: ChannelFacts, node: fx.Node, state: fx.Node) -> list[fx.Node]:
-    """The operations that make a state of zeros inside the layer itself; none if it comes from elsewhere."""
+    """The operations that create a zero state inside the layer itself; empty if it comes from elsewhere."""
     chain = [state]
     while chain[-1].target is torch.ops.aten.unsqueeze.default:
         chain.append(chain[-1].all_input_nodes[0])
@@ -101,7 +101,7 @@ def _cells(call: dict[str, Any], names: list[str]) -> Iterator[list[str]]:
 
 
 def _whole(facts: ChannelFacts, names: list[str]) -> bool:
-    """Whether the tensors are all that a module inside the model has, so that its call is this operation."""
+    """Whether a module has exactly these tensors, so that its call is this operation."""
     module, path = _module(facts, names[0]), owner(names[0])
     if not path or not isinstance(module, nn.RNNBase) or type(module) not in UNEQUAL or has_forward_hooks(module):
         return False
@@ -111,7 +111,7 @@ def _whole(facts: ChannelFacts, names: list[str]) -> bool:
 def _cell(
     facts: ChannelFacts, node: fx.Node, operation: str, names: list[str], below: Channels
 ) -> tuple[Channels, Channels]:
-    """The hidden units of one layer and direction, and the units that leave it: fewer where they are projected."""
+    """The hidden units of one layer and direction, and its output units: fewer if they are projected."""
     weights = [name for name in names if facts.dims(name) > 1]
     tensors = {name: facts.named(name) for name in names}
     blocks, rows = GATES[operation], len(tensors[weights[0]])
@@ -143,7 +143,7 @@ def _cell(
 
 
 def _stays_zero(operation: str, tensors: list[Tensor], blocks: int) -> Tensor:
-    """The units that are always zero: nothing enters the gate that makes their new values."""
+    """The units that are always zero: all weights and biases of the block that makes their new values are zero."""
     candidates = [tensor.view(blocks, -1, *tensor.shape[1:])[CANDIDATE[operation]] for tensor in tensors]
     rows = [candidate.view(len(candidate), -1) for candidate in candidates]
     return ~(torch.cat(rows, 1) != 0).any(1)
@@ -155,5 +155,5 @@ def _joined(parts: list[Channels]) -> Channels:
 
 
 def _stacked(parts: list[Channels]) -> Channels | Stack:
-    """States as torch stacks them; of a single one the channels are known as those of any tensor."""
+    """States as torch stacks them; a single one has channels like any other tensor."""
     return parts[0] if len(parts) == 1 else Stack([part.at(1) for part in parts])

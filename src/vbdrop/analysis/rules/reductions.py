@@ -1,4 +1,4 @@
-"""Norms and means over channels: those that are zero may go if the count stays."""
+"""Norms and means over channels: zero channels may be removed if the count stays the same."""
 
 import torch
 from torch import Tensor, fx
@@ -12,8 +12,8 @@ from vbdrop.analysis.rules.channelwise import followed, shifted
 def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """Layer and RMS normalisation over the last axis.
 
-    A channel that is zero adds nothing to a sum over channels, but it counts: what is left is normalised as if it was
-    still there. What leaves layer normalisation in its place is not zero, so it goes only if nothing reads that.
+    A zero channel adds nothing to a sum over channels, but it counts: the others are normalised as if it were still
+    there. Layer normalisation maps it to a nonzero value, so it is removed only if nothing reads that value.
     """
     call = arguments_of(node)
     source, axis = call["input"], len(size_of(node)) - 1

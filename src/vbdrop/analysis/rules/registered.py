@@ -1,4 +1,4 @@
-"""Rules for operations outside of PyTorch: each follows channels as an operation of PyTorch does."""
+"""Rules for operations outside PyTorch: each follows channels as a given PyTorch operation does."""
 
 import torch
 from torch import nn
@@ -21,8 +21,8 @@ def register_rule(
 ) -> None:
     """Let `vbdrop.compress` remove channels around an operation of your own, such as a kernel that you wrote.
 
-    Without a rule, `compress` keeps every channel that enters or leaves an operation that PyTorch does not have. A
-    layer whose forward consists of PyTorch's own operations needs none.
+    Without a rule, `compress` keeps all input and output channels of an operation that is not PyTorch's own. A
+    layer whose forward consists of PyTorch's own operations needs no rule.
 
     Args:
         operation: The operation's full name, as `torch.library` knows it: ``"mylib::fast_linear"``.
@@ -64,7 +64,7 @@ def register_rule(
 
 
 def rule_of(operation: OpOverload) -> Rule | None:
-    """The rule of an operation, PyTorch's or registered; None if it has none.
+    """The rule of an operation, PyTorch's or registered; None if there is no rule.
 
     Example:
         >>> rule_of(torch.ops.aten.linear.default) is RULES["linear"]
