@@ -51,7 +51,7 @@ def test_layers_of_one_mode_with_other_settings_are_kept_apart():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mode": "Noise"}, "must be what describe_conversion gave"),
+        ({"mode": "Noise"}, "must be a result of describe_conversion"),
         ({"layers": ["9"]}, "it has no '9'"),
     ],
 )

@@ -97,7 +97,7 @@ def breaks_off():
     [
         (breaks_off(), OSError, "the disk is gone"),
         ([BATCHES[0], torch.randn(5, 9)], RuntimeError, "shapes"),
-        ([], ValueError, "`batches` must give at least one batch; it gave none"),
+        ([], ValueError, "`batches` must yield at least one batch; got none"),
         (torch.randn(8, 3), TypeError, r"`batches` must be an iterable of batches.*got one Tensor: write \[x\]"),
         (3, TypeError, "iterable"),
     ],

@@ -257,7 +257,7 @@ class TestErrors:
             ELBO({}, n_train=10)
 
     def test_there_are_no_terms_before_the_first_call(self):
-        with pytest.raises(RuntimeError, match="`terms` are there after the first call"):
+        with pytest.raises(RuntimeError, match="`terms` exist only after the first call"):
             _ = ELBO(converted(), n_train=10).terms
 
 

@@ -1,4 +1,4 @@
-"""From a plain model to a Bayesian one and back, its rates, and its parameter groups."""
+"""Conversion of a plain model to a Bayesian one and back, its rates, and its parameter groups."""
 
 from vbdrop.convert.conversion import convert_, deterministic_
 from vbdrop.convert.freezing import freeze_dead_

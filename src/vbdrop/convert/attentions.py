@@ -1,4 +1,4 @@
-"""Attentions of torch are opened for the gates of their heads, and closed again where they got none."""
+"""Open torch's attention modules so that their heads can have gates, and close those that got none."""
 
 from torch import nn
 
@@ -7,7 +7,7 @@ from vbdrop.layers.attention import open_, why_closed
 
 
 def open_attentions_(model: nn.Module) -> None:
-    """Let every `torch.nn.MultiheadAttention` that can compute in the open, in place.
+    """Turn every `torch.nn.MultiheadAttention` that allows it into an `OpenAttention`, in place.
 
     Example:
         >>> model = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
@@ -21,7 +21,7 @@ def open_attentions_(model: nn.Module) -> None:
 
 
 def close_attentions_(model: nn.Module) -> None:
-    """Give the attentions their own class back that have no noisy layer and all of their heads."""
+    """Restore the class of every attention module that has no noisy layer and all of its heads."""
     for module in model.modules():
         if type(module) is not OpenAttention or isinstance(module.out_proj, NoisyLayer):
             continue

@@ -1,4 +1,4 @@
-"""From a plain model to a Bayesian one, and back: `convert_` and `deterministic_`."""
+"""Conversion of a plain model to a Bayesian one and back: `convert_` and `deterministic_`."""
 
 import math
 from collections.abc import Mapping
@@ -20,33 +20,33 @@ from vbdrop.layers.companions import weight_names
 from vbdrop.layers.unequal_recurrent import refit_
 
 IMAGE_CHANNELS = 4
-"""A convolution with at most so many input channels is taken to see the image itself."""
+"""A convolution with at most this many input channels is assumed to read the image itself."""
 
 
 def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conversion:  # noqa: ANN401 -- in any form
     """Make the layers of a model noisy, in place.
 
-    Every module stays the object that it was, under its name, with the same ``weight`` and ``bias`` parameters; new
-    parameters come beside them (``log_sigma2``, ``log_alpha``, ``gate.weight``, ...). What cannot be converted is left
-    alone and reported. If anything fails, the model is as it was before.
+    Every module stays the same object, with the same name and the same ``weight`` and ``bias`` parameters; new
+    parameters are added beside them (``log_sigma2``, ``log_alpha``, ``gate.weight``, ...). What cannot be converted is
+    left alone and reported. If anything fails, the model is left unchanged.
 
     Args:
-        model: Any `torch.nn.Module`, trained or not. Of a transformer, pass at least a whole encoder layer, so that its
-            fast path can be disabled: it bypasses ``linear1`` in eval mode.
+        model: Any `torch.nn.Module`, trained or not. For a transformer, pass at least a whole encoder layer, so that
+            its fast path can be disabled: it bypasses ``linear1`` in eval mode.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
         example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
-            them the model is run once, on a copy, and a layer is left alone if the model does not call it or reads its
-            weight in another way too: such a read would see neither noise nor mask.
+            them a copy of the model is run once, and a layer is left alone if the model does not call it or also reads
+            its weight directly: such a read would see neither noise nor mask.
             `Units` then follows the channels through the model: all layers that read the same channels, such as a
-            residual stream or the heads of an attention, share one gate per channel or head, so that what is dead can
-            really be removed, and the report says how much that can be. Without them, each layer has gates of its own.
+            residual stream or the heads of an attention, share one gate per channel or head, so that dead channels can
+            really be removed, and the report says how many that can be. Without them, each layer has its own gates.
 
     Returns:
-        What was converted, and what was left with the reason; print it.
+        A report of what was converted, and what was left and why; print it.
 
     Raises:
         TypeError: If ``model`` or a mode is something else.
-        ValueError: If there is nothing to convert, or nothing for one of the modes.
+        ValueError: If there is nothing to convert, at all or for one of the modes.
 
     Example:
         >>> import vbdrop
@@ -89,7 +89,7 @@ def _convert_one(
     plain: PlainGraph | None,
     report: Conversion,
 ) -> None:
-    """Convert what this mode can take, and write down what it cannot."""
+    """Convert the modules that this mode applies to, and record the others."""
     kind = type(mode).__name__
     chosen, left = {}, {}
     modules = list(candidates(model))
@@ -116,7 +116,7 @@ def _convert_one(
         if len(reasons) < len(chosen) or groups.norms:
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
-        else:  # nothing could be removed: then only what each layer reads is chosen
+        else:  # nothing could be removed: each layer gets its own gates
             report.notes.append(f"no channel group was found ({_reasons(reasons)}); each layer has gates of its own")
             groups = None
     for module, *_ in chosen.values():
@@ -125,7 +125,7 @@ def _convert_one(
         share_gates_(model, mode, groups)
     for name, (module, inputs, outputs) in chosen.items():
         if groups is not None and isinstance(module, nn.RNNBase):
-            continue  # its gates are those of the groups
+            continue  # its gates come from the groups
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
         own_inputs = own_inputs and not _sees_data(module, module is first)
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
@@ -135,7 +135,7 @@ def _convert_one(
 
 
 def _norms(model: nn.Module, mode: Units) -> set[str]:
-    """The modules that may be normalisations over channels, and have no gates yet; a trial shows which of them are."""
+    """The modules without gates that may be normalisations over channels; a trial run shows which of them are."""
     leaves = {name: module for name, module in model.named_modules() if not module._modules}
     return {
         name
@@ -145,25 +145,27 @@ def _norms(model: nn.Module, mode: Units) -> set[str]:
 
 
 def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
-    """Why a layer has no gates among those of the channel groups, or None if it has some, or may have its own."""
+    """Why no channel group has gates for a layer; None if one has, or if the layer may have its own gates."""
     module = model.get_submodule(name)
     if not isinstance(module, nn.RNNBase):
         return groups.left.get(name)
     matrices = [f"{name}.{matrix}".lstrip(".") for matrix in weight_names(module)]
     if any(matrix in groups.readers for matrix in matrices):
         return None
-    return next((groups.left[matrix] for matrix in matrices if matrix in groups.left), "none of its units can go")
+    return next(
+        (groups.left[matrix] for matrix in matrices if matrix in groups.left), "none of its units can be removed"
+    )
 
 
 def _reasons(left: dict[str, str], most: int = 5) -> str:
-    """Why modules were left, the first few of them."""
+    """The reasons for the first few modules that were left."""
     told = [f"{name or ITSELF}: {reason}" for name, reason in left.items()]
     rest = [f"and {len(told) - most} more"] if len(told) > most else []
     return "; ".join(told[:most] + rest) or "it has no parameters"
 
 
 def _chosen(mode: Mode, which: str, name: str, module: nn.Module) -> bool:
-    """What the user's filter says of a module; anything but a bool is an error."""
+    """The answer of the user's filter for a module; anything but a bool is an error."""
     choose = getattr(mode, which)
     if choose is None:
         return True
@@ -178,19 +180,19 @@ def _sees_image(module: nn.Module, is_first: bool) -> bool:
 
 
 def _sees_data(module: nn.Module, is_first: bool) -> bool:
-    """Whether a recurrent layer reads the sequences themselves; its hidden units have gates in any case."""
+    """Whether a recurrent layer reads the model's input sequences; its hidden units always have gates."""
     return isinstance(module, nn.RNNBase) and is_first
 
 
 def _as_noisy_(module: nn.Module) -> NoisyLayer:
-    """The module itself, with the class of its noisy counterpart."""
+    """The module itself, now with the class of its noisy counterpart."""
     if not isinstance(module, NoisyLayer):
         _set_class_(module, LAYERS[type(module)])
     return cast(NoisyLayer, module)
 
 
 def _set_class_(module: nn.Module, kind: type[nn.Module]) -> None:
-    """Change what a module is, and nothing else of it: its parameters, hooks and identity stay."""
+    """Change the class of a module and nothing else: its parameters, hooks and identity stay."""
     module.__class__ = kind
 
 
@@ -209,7 +211,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
 
     Raises:
         TypeError: If ``model`` is not a module, or ``threshold`` not a number.
-        ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is as it was before.
+        ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is left unchanged.
 
     Example:
         >>> import vbdrop
@@ -239,7 +241,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
 
 
 def forget_noise_(module: NoisyLayer) -> None:
-    """Make a noisy layer the plain one that it was, with its weight as it is: no mask, and no gates folded into it."""
+    """Turn a noisy layer back into the plain one, with its weight as it is: no mask and no gates are folded into it."""
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     module.strip_()
     _set_class_(module, plain[type(module)])

@@ -1,4 +1,4 @@
-"""How a model was converted, as data: what a checkpoint needs to convert a fresh model in the same way."""
+"""How a model was converted, as data, so that a checkpoint can convert a fresh model in the same way."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -15,7 +15,7 @@ from vbdrop.priors import Prior, as_prior
 from vbdrop.priors.table import PRIORS
 
 MODES: dict[str, type[Weights] | type[Units] | type[Rates]] = {"Weights": Weights, "Units": Units, "Rates": Rates}
-"""The modes by their names."""
+"""The modes by name."""
 
 _FILTERS = ("filter_fn", "outputs")
 
@@ -27,8 +27,8 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
         model: A converted model.
 
     Returns:
-        For each mode with its settings: the layers that have it on what enters them, those with gates on what leaves
-        them, and those (normalisations included) with gates that they share.
+        For each mode with its settings: the layers that have it on their inputs, those with gates on their outputs, and
+        those (normalisations included) that share gates.
 
     Raises:
         TypeError: If a prior is not one of vbdrop's own.
@@ -69,15 +69,15 @@ def convert_as_described_(
 
     Args:
         model: A plain model with the same modules.
-        description: What `describe_conversion` said of the other one.
-        example_inputs: Inputs that the model accepts, if layers of the other one share gates: these are found anew.
+        description: The result of `describe_conversion` for the other model.
+        example_inputs: Inputs that the model accepts; needed to find shared gates again if the other model has any.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the description is not one, names a layer that the model does not have or that cannot be
-            converted, or has shared gates and there are no example inputs; the model is as it was before.
+        ValueError: If the description is invalid, names a layer that the model does not have or that cannot be
+            converted, or has shared gates while there are no example inputs; the model is left unchanged.
 
     Example:
         >>> import vbdrop
@@ -90,7 +90,7 @@ def convert_as_described_(
     modes = []
     for entry in description:
         if set(entry) | {"shared"} != {"mode", "settings", *_nothing()} or entry["mode"] not in MODES:
-            raise ValueError(f"`description` must be what describe_conversion gave; got the entry {entry!r}.")
+            raise ValueError(f"`description` must be a result of describe_conversion; got the entry {entry!r}.")
         if entry.get("shared") and example_inputs is None:
             raise ValueError(
                 "`example_inputs` must be inputs that the model accepts, since its layers share gates with others; "
@@ -110,7 +110,7 @@ def _settings(mode: Mode) -> dict[str, Any]:
     prior = as_prior(values["prior"])
     names = {kind: name for name, kind in PRIORS.items()}
     if type(prior) not in names:
-        raise TypeError(f"a prior that is written down must be one of {', '.join(PRIORS)}; got {prior!r}.")
+        raise TypeError(f"a prior that is stored must be one of {', '.join(PRIORS)}; got {prior!r}.")
     return values | {"prior": {"name": names[type(prior)], "settings": asdict(prior)}}  # type: ignore[call-overload]
 
 

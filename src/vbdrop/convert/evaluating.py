@@ -1,4 +1,4 @@
-"""Eval mode for a while."""
+"""Temporary eval mode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Eval mode inside a ``with`` block; afterwards every module has the mode that it had, its own.
+    """Eval mode inside a ``with`` block; afterwards every module has its previous mode again.
 
     Args:
         model: Any model.

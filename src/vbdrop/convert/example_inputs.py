@@ -1,4 +1,4 @@
-"""Example inputs in the forms that users have them, and a model that is run on them."""
+"""Example inputs in the forms that users pass them, and a copy of a model to run on them."""
 
 import copy
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def as_arguments(example_inputs: Any, example_kwargs: Mapping[str, Any] | None =
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy of a model, also where a module keeps an activation of its last forward.
+    """A copy of a model, even if a module keeps an activation of its last forward.
 
     Such a tensor belongs to a graph, and torch refuses to copy it; the copy has its values without the graph.
 
@@ -61,7 +61,7 @@ def copied(model: nn.Module) -> nn.Module:
     graphs = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_leaf]
     try:
         return copy.deepcopy(model, {id(leaf): leaf.detach().clone() for leaf in graphs})
-    except Exception as error:  # whatever the attributes of a model raise
+    except Exception as error:  # the attributes of a model may raise anything
         raise ValueError(
             f"`model` must be one that copy.deepcopy can copy; it raised {type(error).__name__}: {error}. Delete what "
             "the model keeps between calls, such as an activation, first."

@@ -21,9 +21,9 @@ def _flag(module: nn.Module) -> str | None:
 
 
 def sync_fast_paths_(model: nn.Module) -> None:
-    """Close the fast path of every encoder that holds a layer it would bypass, and open those that hold none any more.
+    """Disable the fast path of every encoder that has a layer it would bypass, and enable it again for the others.
 
-    Such a layer is a noisy one, a norm that scales or counts channels that are gone, or an attention in the open.
+    Such a layer is a noisy one, a norm that scales or still counts removed channels, or an `OpenAttention`.
     """
     for module in model.modules():
         flag = _flag(module)

@@ -9,10 +9,10 @@ from vbdrop.objective import noisy_tensors
 
 @torch.no_grad()
 def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
-    """Keep dead, for good, every weight and every gate that is dead now, in place.
+    """Make every weight and every gate that is dead now stay dead for good, in place.
 
-    Call it where the last stage of a training starts, the one without the KL: without its pull, dead weights and gates
-    would come back to life. What is frozen has neither a mean nor noise in any forward, at every threshold, whatever
+    Call it at the start of the last training stage, the one without the KL: otherwise dead weights and gates would
+    come back to life. What is frozen has neither a mean nor noise in any forward, at every threshold, whatever
     an optimizer does to its parameters, and adds nothing to the KL. Survivors train on, and may still die.
 
     The marks are boolean buffers named ``removed`` beside the weights. They are part of the ``state_dict``, and a
@@ -27,7 +27,7 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
 
     Raises:
         ValueError: If the model has no converted layer.
-        TypeError: If it has noisy weights of a class that knows nothing of frozen ones.
+        TypeError: If it has noisy weights of a class that does not support freezing.
 
     Example:
         >>> import vbdrop

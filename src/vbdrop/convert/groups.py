@@ -1,4 +1,4 @@
-"""Parameter groups for an optimizer: the rates apart, without weight decay."""
+"""Parameter groups for an optimizer: the rates in a separate group, without weight decay."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def param_groups(
         lr: The learning rate of the weights; None for the optimizer's own.
         rate_lr: The learning rate of the rates; None for the same as ``lr``.
         weight_decay: The weight decay of the weights; None for the optimizer's own.
-        existing: An optimizer that was built before the conversion: only what it does not have yet is returned.
+        existing: An optimizer that was built before the conversion; only parameters that it lacks are returned.
 
     Returns:
         A list for the optimizer's constructor, or for `torch.optim.Optimizer.add_param_group`, group by group. Two

@@ -1,4 +1,4 @@
-"""BatchNorm statistics for a model that was trained with noise and is used without."""
+"""BatchNorm statistics for a model that was trained with noise and is used without it."""
 
 import copy
 import warnings
@@ -14,10 +14,10 @@ from vbdrop.layers import Variational
 from vbdrop.objective.checks import some
 
 Batches: TypeAlias = Iterable[Tensor | tuple[Tensor, ...] | list[Tensor]]
-"""Inputs by batches; of a tuple or list, the first element is the input."""
+"""Batches of inputs; if a batch is a tuple or list, its first element is the input."""
 
 BATCH = 256
-"""A tensor of inputs is taken in batches of this size."""
+"""A tensor of inputs is split into batches of this size."""
 
 _recalibrated = set[int]()
 """Fingerprints of the statistics that `recalibrate_` has computed in this process."""
@@ -27,12 +27,12 @@ _recalibrated = set[int]()
 def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
     """Compute the running statistics of every BatchNorm again, with the noise off, in place.
 
-    In training a BatchNorm behind a noisy layer sees the noise's variance; in eval mode that variance is gone, and
-    statistics that still hold it shift the output.
+    In training, a BatchNorm after a noisy layer sees the variance of the noise; in eval mode that variance is gone, and
+    statistics that still contain it shift the output.
 
     Args:
         model: A model with BatchNorm layers; without any, nothing happens.
-        batches: Training inputs; of a tuple or list, the first element is the input (so a data loader of pairs works).
+        batches: Training inputs; of a batch that is a tuple or list, the first element (so a loader of pairs works).
 
     Returns:
         The same model, in the mode that it had.
@@ -59,7 +59,7 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
                 model(batch[0] if isinstance(batch, tuple | list) else batch)
                 seen += 1
             if not seen:
-                raise ValueError("`batches` must give at least one batch; it gave none.")
+                raise ValueError("`batches` must yield at least one batch; got none.")
     except BaseException:
         for norm, buffers in zip(norms, kept, strict=True):
             for name, value in buffers.items():
@@ -73,12 +73,12 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
 
 
 def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] | None) -> nn.Module:
-    """A model whose BatchNorm statistics hold no noise, for use in eval mode.
+    """A model whose BatchNorm statistics contain no noise, for use in eval mode.
 
     Args:
         model: The model; it is not changed.
-        batches: Training inputs with which a copy is recalibrated, as a tensor or by batches. None to take the
-            statistics as they are, with a warning if noise may be in them; False to take them without a word.
+        batches: Training inputs with which a copy is recalibrated, as a tensor or in batches. None uses the
+            statistics as they are, with a warning if they may contain noise; False uses them without a warning.
 
     Returns:
         A recalibrated copy, or the model itself.
@@ -112,10 +112,10 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
 
 
 def noisy_norms(model: nn.Module) -> list[str]:
-    """The BatchNorm layers of a converted model whose statistics were not recalibrated since they were gathered.
+    """The BatchNorm layers of a converted model whose statistics have not been recalibrated since they were gathered.
 
-    They are recognised by their values, so a copy of a recalibrated model counts, and so does a state that was loaded
-    again; one that was recalibrated by another process does not.
+    Recalibrated statistics are recognised by their values, also in a copy of the model or a reloaded state, but not if
+    another process computed them.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))

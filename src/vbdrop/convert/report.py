@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from vbdrop.analysis.channel_groups import ChannelGroups
 
 ITSELF = "the model"
-"""How the model itself is called, whose name among its modules is empty."""
+"""How reports call the model itself, whose name among its modules is empty."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Conversion:
     Attributes:
         converted: Module name -> what it learns now.
         left: Module name -> why it was left as it is.
-        groups: The channels that can go together, if `vbdrop.Units` was given example inputs: what shares each gate,
-            and which share of the weights and multiply-adds belongs to any of them.
+        groups: The channels that can be removed together, if there were example inputs for `vbdrop.Units`: what shares
+            each gate, and which share of the weights and multiply-adds belongs to a group.
         notes: What else is worth knowing, such as that no channel group was found.
     """
 
@@ -26,12 +26,12 @@ class Conversion:
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: str, converted: list[str], left: dict[str, str], groups: ChannelGroups | None = None) -> None:
-        """Write down what one mode converted and left; what any mode has converted does not count as left.
+        """Record what one mode converted and left; a module that any mode has converted does not count as left.
 
         Args:
             kind: The mode's name.
             converted: The names of the modules that it converted.
-            left: Module name -> the reason, for the others.
+            left: Module name -> the reason why it was left.
             groups: The channel groups that it found, if it looked for them.
         """
         if groups is not None:

@@ -1,4 +1,4 @@
-"""One gate for all layers that read the same channels: the graph that shows them, and the gates in their places."""
+"""One gate for all layers that read the same channels: trace the graph that shows them, and install the gates."""
 
 import copy
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
 
 
 def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
-    """Put the gates of all groups in place; each is part of the first layer that reads it.
+    """Install the gates of all groups; each is a submodule of the first layer that reads it.
 
-    The KL of a gate counts by what its channel costs: by the weights or multiply-adds that go with it, as a share of
-    their mean over all gates, so that the factors have the mean 1.
+    The KL of a gate is weighted by the cost of its channel: the weights or multiply-adds that are removed with it,
+    divided by their mean over all gates, so that the factors have mean 1.
 
     Args:
-        model: The model; the layers that read the groups are noisy layers already.
+        model: The model; the layers that read the groups are already noisy.
         mode: Prior, threshold and initial variance.
         found: The groups.
     """
@@ -68,7 +68,7 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
 
 
 class SharedGates:
-    """The gates of all groups, each made where it is first used.
+    """The gates of all groups, each created where it is first used.
 
     Args:
         mode: Prior, threshold and initial variance.
@@ -89,7 +89,7 @@ class SharedGates:
 
         Args:
             axis: The axis of its inputs, counted from the end.
-            members: For each input the group and the number in it.
+            members: For each input, the group and the index in it.
             like: A tensor whose device and dtype new gates take.
         """
         own = {}

@@ -1,12 +1,12 @@
-"""The way back for a change of a model that fails."""
+"""A way to undo a change of a model that fails."""
 
 from torch import nn
 
 
 class Snapshot:
-    """What the modules of a model are and hold, to take everything out again that came later.
+    """The classes and contents of a model's modules, so that later additions can be removed again.
 
-    It records classes and names and copies no tensors, so it undoes additions, but not changes to what was there.
+    It records classes and names and copies no tensors, so it undoes additions, but not changes to existing tensors.
 
     Args:
         model: The model, before the change.
@@ -24,7 +24,7 @@ class Snapshot:
         self._modules = [(m, type(m), [set(names) for names in _contents(m)]) for m in model.modules()]
 
     def restore_(self) -> None:
-        """Give every module its class and its contents of before back."""
+        """Restore the class and the contents of every module."""
         for module, kind, before in self._modules:
             for contents, names in zip(_contents(module), before, strict=True):
                 for name in set(contents) - names:

@@ -12,12 +12,12 @@ from vbdrop.layers.attention import why_closed
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.modes import Mode
 
-LOOKED_UP = "its rows are looked up, not multiplied: Units gates its features where they are read"
+LOOKED_UP = "its rows are looked up, not multiplied; Units gates its features where they are read"
 
 REASONS: dict[type[nn.Module], str] = {
     nn.Embedding: LOOKED_UP,
-    nn.EmbeddingBag: "it sums rows that it looks up, which no channel can be followed through",
-    nn.Bilinear: "it multiplies two inputs with each other, so that no noise of one product stands for its weights'",
+    nn.EmbeddingBag: "it sums rows that it looks up, and channels cannot be followed through that",
+    nn.Bilinear: "it multiplies two inputs, so noise on one product cannot represent noisy weights",
 }
 """Why modules of some kinds are never converted."""
 
@@ -33,7 +33,7 @@ def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 class Survey:
-    """What has to be known of a whole model to judge one of its modules.
+    """What must be known about a whole model to judge one of its modules.
 
     Args:
         model: The model.
@@ -53,7 +53,7 @@ class Survey:
         self._closed = {id(part): why_closed(attention) for attention in attentions for part in attention.modules()}
 
     def why_left(self, module: nn.Module) -> str | None:
-        """The reason for which a module cannot be converted in any mode (or back), or None if it can."""
+        """The reason why a module cannot be converted in any mode (or back), or None if it can."""
         kind = type(module).__name__
         if id(module) in self._closed:
             return self._closed[id(module)] or "MultiheadAttention uses its weights functionally"
@@ -79,7 +79,7 @@ class Survey:
 
 
 def why_not_again(module: nn.Module, mode: Mode) -> str | None:
-    """The reason for which a module that is already noisy cannot take this mode too, or None if it can."""
+    """The reason why a module that is already noisy cannot take this mode too, or None if it can."""
     if isinstance(mode, Units):
         gates = module.gate_names if isinstance(module, NoisyLayer) else ()
         return "already has gates" if any(name in module._modules for name in gates) else None

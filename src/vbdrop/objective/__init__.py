@@ -1,4 +1,4 @@
-"""The objective: the evidence lower bound, its KL term, and how that term comes in over time."""
+"""The objective: the evidence lower bound, its KL term, and the schedule of that term."""
 
 from vbdrop.objective.attachment import Handle
 from vbdrop.objective.divergence import kl, noisy_tensors

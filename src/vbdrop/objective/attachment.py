@@ -1,4 +1,4 @@
-"""The KL as a gradient that is added right before an optimizer's step, for trainers whose loss one cannot change."""
+"""The KL as a gradient that is added right before an optimizer's step, for trainers whose loss cannot be changed."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +32,7 @@ def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
     """The optimizer itself, if the KL of the model can be added before its steps.
 
     Raises:
-        TypeError: If it is not an optimizer, or one that evaluates the loss several times in a step.
+        TypeError: If it is not an optimizer, or if it evaluates the loss several times per step.
         ValueError: If it trains no noisy tensor of the model.
     """
     if not isinstance(optimizer, Optimizer):
@@ -51,7 +51,7 @@ def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
 
 
 def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor, list[Tensor]]]:
-    """The noisy tensors of the model, with the parameters of each that this optimizer trains; none without one."""
+    """The noisy tensors of the model that this optimizer trains, each with its trained parameters."""
     own = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     for entry in entries_of(model):
         if found := [p for p in (entry.mean, entry.rate) if id(p) in own]:
@@ -67,8 +67,8 @@ def has_rate_gradients(model: nn.Module, optimizer: Optimizer) -> bool:
 def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> None:
     """Add ``scale`` times the gradient of the KL to the ``.grad`` of the parameters that the optimizer trains.
 
-    Where a `torch.amp.GradScaler` leaves the unscaling to the optimizer, the gradients there are still scaled by
-    ``optimizer.grad_scale``, and so is what is added.
+    If a `torch.amp.GradScaler` leaves the unscaling to the optimizer, the existing gradients are still scaled by
+    ``optimizer.grad_scale``, so the added ones are scaled, too.
     """
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
@@ -89,12 +89,12 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
 
 
 def hook_before_step(optimizer: Optimizer, start: Callable[[], None], add: Callable[[], None]) -> Callable[[], None]:
-    """Call ``start`` before every step, and then ``add`` once its gradients are there.
+    """Call ``start`` before every step, and ``add`` as soon as its gradients exist.
 
     That is before the step, or after its closure has been evaluated: a closure starts by setting gradients to zero.
 
     Returns:
-        Removes the hook.
+        A function that removes the hook.
     """
 
     def before_step(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:

@@ -1,6 +1,6 @@
-"""What goes wrong in training without a word, and the words for it.
+"""Checks for problems in training that would otherwise go unnoticed.
 
-Each is reported once: numbers that are not finite, rates that nobody trains, rates under weight decay, layers in which
+Each is reported once: non-finite numbers, rates that no optimizer trains, rates under weight decay, layers in which
 everything is dead, a warm-up that never ends, and ranks of a process group that draw the same noise.
 """
 
@@ -14,10 +14,10 @@ from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.objective.ranks import RankWatch
 
 LONG_EPOCH = 1000
-"""An epoch of a warm-up with fewer calls than this is never taken for one that was forgotten."""
+"""If `epoch` of a warm-up has not changed for fewer calls than this, it is not considered forgotten."""
 
 SMALL_BATCH = 32
-"""Nor is one in which batches of this size have not yet gone through the training set."""
+"""Nor if batches of this size would not yet have covered the training set."""
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
@@ -32,7 +32,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def describe_non_finite(model: nn.Module, parts: Mapping[str, Tensor]) -> str:
-    """Which part of the loss is not finite, and in which parameters, gradients or KL terms of the model it is seen.
+    """Which part of the loss is not finite, and which parameters, gradients or KL terms of the model are not.
 
     Args:
         model: The model.
@@ -55,7 +55,7 @@ def describe_non_finite(model: nn.Module, parts: Mapping[str, Tensor]) -> str:
 
 
 class RateWatch:
-    """Notices rates that rest while other parameters move, as they do if the optimizer does not have them.
+    """Detects rates that stay constant while other parameters move, as happens if the optimizer does not have them.
 
     Args:
         model: A converted model, before the next step of its optimizer.
@@ -66,9 +66,9 @@ class RateWatch:
         self._start: dict[str, float] | None = _fingerprints(model)
 
     def resting(self) -> list[str]:
-        """The noisy tensors whose rates have not moved since the start, told once.
+        """The noisy tensors whose rates have not moved since the start, reported once.
 
-        Until any parameter has moved there was no step, and nothing is reported. Rates that were frozen on purpose
+        As long as no parameter has moved, there was no step, and nothing is reported. Rates that were frozen on purpose
         (``requires_grad=False``) do not count.
         """
         start = self._start
@@ -84,7 +84,7 @@ class RateWatch:
 
 
 class DeadLayerWatch:
-    """Notices layers in which everything is dead.
+    """Detects layers in which everything is dead.
 
     Args:
         model: A converted model.
@@ -95,7 +95,7 @@ class DeadLayerWatch:
         self._told = set[str]()
 
     def news(self) -> str | None:
-        """A sentence on the noisy tensors in which everything is dead, each told once; None if there are no others."""
+        """A sentence about the noisy tensors in which everything is dead, each reported once; None if nothing is new."""
         dead = [
             name
             for name, entry in noisy_tensors(self._model)
@@ -124,11 +124,11 @@ class TrainingWatch:
         self._told = set[str]()
 
     def note_call(self) -> None:
-        """What has to be done at every call of the ELBO: very little."""
+        """The work of every call of the ELBO: very little."""
         self._decay.end(only_if_seen=True)
 
     def complaints(self, kl_weight: float, ramp: tuple[float, int] | None) -> Iterator[str]:
-        """What has gone wrong since the last time, as sentences that say what to do.
+        """The problems since the last call, as sentences that say what to do.
 
         Args:
             kl_weight: The factor on the KL, without the warm-up.
@@ -166,7 +166,7 @@ class TrainingWatch:
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:
-    """A number a parameter that changes when the parameter does."""
+    """One number per parameter, which changes when the parameter does."""
     return {name: _norm(parameter) for name, parameter in model.named_parameters() if parameter.is_floating_point()}
 
 

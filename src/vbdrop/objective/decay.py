@@ -67,7 +67,7 @@ def warn_of_decay(model: nn.Module, optimizer: Optimizer, stacklevel: int = 2) -
 
 
 class DecayWatch:
-    """Looks at the next optimizer that steps with rates of a model, through a hook that is then removed.
+    """Checks the next optimizer that steps with a model's rates, through a hook that is then removed.
 
     Args:
         model: A converted model.
@@ -78,10 +78,10 @@ class DecayWatch:
         self._handle = register_optimizer_step_pre_hook(partial(_see, found, self._seen))
 
     def end(self, only_if_seen: bool = False) -> None:
-        """Look no longer; a hook cannot do that itself, since torch is going through all hooks when it is called.
+        """Stop checking. The hook cannot remove itself, since torch is iterating over the hooks when it is called.
 
         Args:
-            only_if_seen: Go on as long as no optimizer has stepped with the rates.
+            only_if_seen: Continue as long as no optimizer has stepped with the rates.
         """
         if self._seen or not only_if_seen:
             self._handle.remove()
@@ -90,7 +90,7 @@ class DecayWatch:
 def _see(
     found: "weakref.ref[nn.Module]", seen: list[bool], optimizer: Optimizer, args: tuple[Any, ...], kwargs: object
 ) -> None:
-    """What torch calls before a step of any optimizer."""
+    """The hook that torch calls before a step of any optimizer."""
     model = None if seen else found()
     if model is not None:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

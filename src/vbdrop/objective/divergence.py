@@ -9,9 +9,9 @@ from vbdrop.layers.noisy import kl_of
 
 
 def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, NoisyTensor]]:
-    """Every tensor of noisy weights in the model, with a name; a shared module comes once.
+    """Every tensor of noisy weights in the model, with a name; a shared module appears once.
 
-    The name is that of the module; the tensor's own name follows where the module has several of them.
+    The name is that of the module, followed by the tensor's own name if the module has several.
 
     Example:
         >>> import vbdrop
@@ -31,7 +31,7 @@ def noisy_tensors(model: nn.Module) -> Iterator[tuple[str, NoisyTensor]]:
 def kl(model: nn.Module) -> Tensor:
     """The KL divergence of the model's weights from their priors: the sum over all of them.
 
-    The gradient of the KL reaches the parameters only through this tensor. Of parameters that are distributed over
+    The gradient of the KL reaches the parameters only through this tensor. For parameters that are distributed over
     processes (``DTensor``), it is the KL of this process's shards: sum it over the processes for the whole.
 
     Args:

@@ -32,8 +32,8 @@ class Terms:
     Attributes:
         nll: The mean negative log likelihood per example; None after a step with `ELBO.attach`, which never sees it.
         kl: The KL, a sum over weights.
-        kl_weight: What the KL was multiplied with, besides 1 / n_train.
-        loss: Their combination, ``nll + kl_weight * kl / n_train``; None where ``nll`` is.
+        kl_weight: The factor on the KL, besides 1 / n_train.
+        loss: Their combination, ``nll + kl_weight * kl / n_train``; None if ``nll`` is.
     """
 
     nll: Tensor | None
@@ -43,23 +43,23 @@ class Terms:
 
 
 class StepObserver(Protocol):
-    """What can be put into `ELBO.observers`: something that steers the training from step to step."""
+    """An entry of `ELBO.observers`: an object that steers the training from step to step."""
 
     def before_step(self, elbo: "ELBO", optimizer: Optimizer | None) -> None:
         """Called once before every step of the optimizer; it may set ``elbo.kl_weight``, for instance."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on."""
+        """What a checkpoint needs to resume."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
 
 
 class Steering(Protocol):
-    """What ``ELBO(target=...)`` takes, such as a `vbdrop.Target`: it knows how to steer a training."""
+    """An argument for ``ELBO(target=...)``, such as a `vbdrop.Target`: it knows how to steer a training run."""
 
     def start(self, elbo: "ELBO") -> StepObserver:
-        """Look at the model before its first step, and return what steers it from step to step."""
+        """Inspect the model before its first step, and return the object that steers it from step to step."""
 
 
 class ELBO:
@@ -72,14 +72,14 @@ class ELBO:
         model: A model converted by `vbdrop.convert_`.
         n_train: The number of training examples, over which the KL is spread.
         kl_weight: A factor on the KL: 1, the default, is the bound itself; more makes the model sparser.
-        warmup: How the KL comes in; set `epoch` at the start of every epoch.
-        target: A `vbdrop.Target`, instead of ``kl_weight`` and ``warmup``: the weight is found on the way, and the
+        warmup: The schedule of the KL; set `epoch` at the start of every epoch.
+        target: A `vbdrop.Target`, instead of ``kl_weight`` and ``warmup``: the weight is found during training, and the
             model ends at that size. In a loop of your own, call `step` before each step of the optimizer.
-        check_every: Every so many calls, `check` for what goes wrong without a word; 0 for never.
+        check_every: The number of calls between two automatic calls of `check`; 0 for never.
 
     Attributes:
-        epoch: The current epoch, from 0; fractions are welcome. Needed with ``warmup``.
-        kl_weight: The factor on the KL; it may be changed on the way.
+        epoch: The current epoch, from 0; fractions are allowed. Needed with ``warmup``.
+        kl_weight: The factor on the KL; it may be changed during training.
         observers: Objects whose ``before_step(elbo, optimizer)`` is called once before every step of an attached
             optimizer, or by `step`; see `StepObserver`.
         terms: The parts of the last loss, detached.
@@ -144,7 +144,7 @@ class ELBO:
 
     @property
     def epoch(self) -> float | None:
-        """The current epoch, from 0; None as long as it was not set."""
+        """The current epoch, from 0; None until it is set."""
         return self._epoch
 
     @epoch.setter
@@ -155,7 +155,7 @@ class ELBO:
         self._weight_now = self._current_weight()
 
     def _current_weight(self) -> Tensor | None:
-        """The KL's weight as a tensor, since a compiled step would be compiled again for each new Python number."""
+        """The KL's weight as a tensor, since a compiled step would be recompiled for each new Python number."""
         share = 1.0
         if self.warmup is not None:
             if self._epoch is None:
@@ -165,14 +165,14 @@ class ELBO:
 
     @property
     def has_terms(self) -> bool:
-        """Whether there are `terms`: after the first call, or the first step with `attach`."""
+        """Whether `terms` exist: after the first call, or the first step with `attach`."""
         return self._parts is not None
 
     @property
     def terms(self) -> Terms:
         """The parts of the last loss, detached; after a step with `attach`, the KL as it is now."""
         if self._parts is None:
-            raise RuntimeError("`terms` are there after the first call of the ELBO, or the first step with attach.")
+            raise RuntimeError("`terms` exist only after the first call of the ELBO, or the first step with attach.")
         nll, divergence, weight, loss = self._parts
         if divergence is None:
             with torch.no_grad():
@@ -211,16 +211,16 @@ class ELBO:
 
         The trainer then minimizes the negative log likelihood. Before each ``optimizer.step()``, the gradient of
         ``kl_weight * kl / n_train`` is added to the ``.grad`` of the parameters that this optimizer trains, once per
-        step: also where gradients are accumulated over several batches, where the step has a closure, and where a
+        step: also if gradients are accumulated over several batches, if the step has a closure, and if a
         `torch.amp.GradScaler` leaves the unscaling to a fused optimizer. With several optimizers, attach to each.
 
-        A trainer that clips gradients does so before the step, and then clips those of the likelihood alone.
+        A trainer that clips gradients does so before the step, and thus clips those of the likelihood alone.
 
         Args:
             optimizer: Any optimizer that has the model's parameters, except LBFGS.
 
         Returns:
-            A handle; its ``remove()`` ends it.
+            A handle; its ``remove()`` detaches the KL.
 
         Example:
             >>> import vbdrop
@@ -289,21 +289,21 @@ class ELBO:
             self._check(None, stacklevel=4)
 
     def check(self, optimizer: Optimizer | None = None) -> None:
-        """Look for a loss that is not finite, and for what else goes wrong in training without a word.
+        """Check for a non-finite loss and for other problems that would go unnoticed.
 
         The ELBO does this by itself every ``check_every`` calls, or steps with `attach`, except inside compiled code:
-        where a whole step is compiled, call it now and then. The rates are compared with those at the first call or
+        if a whole step is compiled, call it now and then. The rates are compared with those at the first call or
         check.
 
-        It warns, once each, of rates that nobody trains, of rates under weight decay, of layers in which everything is
-        dead, of a warm-up whose `epoch` does not move, and of ranks of a process group that draw the same noise.
+        It warns once each about rates that no optimizer trains, rates under weight decay, layers in which everything is
+        dead, a warm-up whose `epoch` does not advance, and ranks of a process group that draw the same noise.
 
         Args:
             optimizer: An optimizer whose groups are to be checked for weight decay on the rates. The first one that
                 steps after the ELBO was called is checked without being given here.
 
         Raises:
-            FloatingPointError: If the last loss is NaN or infinite; the message names the layers where it is seen.
+            FloatingPointError: If the last loss is NaN or infinite; the message names the layers involved.
         """
         self._check(optimizer, stacklevel=3)
 
@@ -322,7 +322,7 @@ class ELBO:
             warnings.warn(complaint, stacklevel=stacklevel)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on: the epoch, the number of calls, and the states of the observers."""
+        """What a checkpoint needs to resume: the epoch, the number of calls, and the states of the observers."""
         return {
             "epoch": self.epoch,
             "calls": self.calls,
@@ -330,7 +330,7 @@ class ELBO:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`. One from before there were observers leaves them as they are."""
+        """Resume from a `state_dict`. One without states of observers leaves the observers unchanged."""
         missing = {"epoch", "calls"} - set(state)
         if missing:
             raise ValueError(f"`state` must be a state_dict of an ELBO; it lacks {', '.join(sorted(missing))}.")

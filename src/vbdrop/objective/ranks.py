@@ -1,4 +1,4 @@
-"""Ranks of a process group that draw the same noise: with it, averaging over them averages over less."""
+"""Ranks of a process group that draw the same noise, so that averaging over them reduces the variance less."""
 
 import hashlib
 from itertools import count
@@ -28,8 +28,8 @@ def noise_state(device: torch.device) -> str:
 class RankWatch:
     """Compares the state of the random generators of all ranks.
 
-    The states go through the store with which the process group was set up. Nothing waits for another rank: one that
-    never makes an ELBO, as in a pipeline, blocks nobody.
+    The states are exchanged through the store of the process group. No rank waits for another: one that never creates
+    an ELBO, as in a pipeline, blocks nobody.
 
     Args:
         model: The model, on the device that draws the noise.
@@ -45,9 +45,9 @@ class RankWatch:
         self._store.set(f"{self._prefix}/{dist.get_rank()}", self._state)
 
     def twins(self) -> list[int]:
-        """This rank and those with the same state, told once, by the first of them; else none.
+        """This rank and those with the same state, reported once, by the first of them; otherwise an empty list.
 
-        Nothing is reported until every rank has given its state.
+        Nothing is reported until every rank has published its state.
         """
         if self._store is None:
             return []

@@ -1,4 +1,4 @@
-"""How the KL comes in over time."""
+"""The schedule of the KL's weight at the start of training."""
 
 import math
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ from vbdrop.layers.companions import weight_names
 from vbdrop.objective.checks import some
 
 WATCHED_STEPS = 5
-"""A layer that none of so many training steps used is named."""
+"""A layer is reported if none of this many first training steps used it."""
 
 REMEDY = (
     "Convert with vbdrop.convert_(model, ..., example_inputs=...), which leaves such layers alone, or leave them out "
@@ -37,7 +37,7 @@ UNUSED = (
 
 
 def bare_reads(names: Sequence[str]) -> str:
-    """What is wrong with layers whose weights are used without their noise, and what to do."""
+    """The message for layers whose weights are used without their noise, and what to do."""
     return (
         f"the loss uses the weights of {some(names)} without their noise: they are read outside the layer's own "
         "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
@@ -47,7 +47,7 @@ def bare_reads(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class WeightReads:
-    """What was seen of the reads of some layers' weights in one forward.
+    """Where one forward read the weights of some layers.
 
     Attributes:
         called: The layers whose own forward ran.
@@ -61,7 +61,7 @@ class WeightReads:
 def weight_reads(
     model: nn.Module, layers: Mapping[str, nn.Module], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> WeightReads:
-    """Run a model once, and tell how the weights of some of its layers are read.
+    """Run a model once, and find out where the weights of some of its layers are read.
 
     Args:
         model: The model; pass a copy, since the forward may write into it and its parameters are set to require
@@ -86,14 +86,14 @@ def weight_reads(
 
 
 def check_weight_reads(model: nn.Module, args: tuple[Any, ...]) -> None:
-    """Run a copy of a converted model once in eval mode, and see that its layers' own forwards read their weights.
+    """Run a copy of a converted model once in eval mode, and check that its layers' own forwards read their weights.
 
     Args:
         model: The model; it is not changed.
         args: Inputs by position.
 
     Raises:
-        RuntimeError: If the weight of a layer is used, and the layer's own forward is not.
+        RuntimeError: If the weight of a layer is used but the layer's own forward is not.
 
     Example:
         >>> import vbdrop
@@ -111,7 +111,7 @@ def check_weight_reads(model: nn.Module, args: tuple[Any, ...]) -> None:
 
 
 class WeightWatch:
-    """Looks at the first training steps for converted layers whose noise does not take part in the loss.
+    """Checks the first training steps for converted layers whose noise has no effect on the loss.
 
     Args:
         model: A converted model.
@@ -151,9 +151,9 @@ class WeightWatch:
         return self._judge(set(layers) - noisy, bare) and not self._doubtful
 
     def step_by_gradients(self, parameters: Iterable[Tensor]) -> bool:
-        """Look at one training step whose loss is not known, by the gradients that it has left.
+        """Check one training step whose loss is unknown, by the gradients that it has left.
 
-        Weights that are read by their layer's own forward and outside it as well cannot be told from others here.
+        Weights that are read both inside and outside their layer's own forward cannot be detected here.
 
         Args:
             parameters: Those that the optimizer trains, with the gradients of the loss without its KL.
@@ -173,7 +173,7 @@ class WeightWatch:
         return self._judge(set(layers) - noisy, bare)
 
     def _judge(self, unused: set[str], bare: list[str]) -> bool:
-        """Raise or warn if noise does not take part in the loss; whether enough was seen."""
+        """Raise or warn if noise has no effect on the loss; return whether enough steps were seen."""
         if bare:
             self.stop()
             raise RuntimeError(bare_reads(bare))
@@ -226,7 +226,7 @@ def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
 
 
 def _weights(layer: nn.Module) -> list[Tensor]:
-    """The weights of a layer that are noisy, or can be."""
+    """The weights of a layer that are or can be noisy."""
     return [getattr(layer, name) for name in weight_names(layer)]
 
 
@@ -263,7 +263,7 @@ def _starts(tree: Any) -> list[Node]:  # noqa: ANN401 -- any structure of tensor
 
 
 def _walk(starts: Iterable[Node], ends: Iterable[Node] = ()) -> Iterator[Node]:
-    """Every operation from which a gradient comes, back to the ends."""
+    """Every operation of the autograd graph behind the starts, up to the ends."""
     seen = set(ends)
     stack = [node for node in starts if node not in seen]
     while stack:
