@@ -1,4 +1,4 @@
-"""Exact removal of what a trained network does not need, the plan of it, and its counts."""
+"""Exact removal of what a trained network does not need: the plan, the small model, and the counts."""
 
 from vbdrop.compression.compress import Compressed, compress
 from vbdrop.compression.files.format import FileFormatError

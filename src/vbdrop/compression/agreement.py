@@ -20,24 +20,24 @@ COARSE = 5e-2
 """The same for half precision."""
 
 BATCHES = (1, 3)
-"""The sizes of batches that are tried besides that of the example."""
+"""The batch sizes that are tried besides that of the example."""
 
 
 LARGEST_TRIAL = 2**22
 """Inputs of another size with more numbers than this are not tried."""
 
 FEW = 2
-"""How many examples inputs of another size have."""
+"""The number of examples in inputs of another size."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a model gives for some inputs.
+    """The outputs of a model for some inputs.
 
     Attributes:
-        what: The inputs, for people.
-        args: Those by position.
-        kwargs: Those by name.
+        what: A description of the inputs.
+        args: Inputs by position.
+        kwargs: Inputs by name.
         expected: The outputs, in order.
     """
 
@@ -52,17 +52,17 @@ class Check:
         return _batch((self.args, self.kwargs))
 
     def disagreement(self, other: nn.Module) -> str | None:
-        """How a model that should give the same differs, and for which inputs; None if it does not."""
+        """How a model that should give the same outputs differs, and for which inputs; None if it does not."""
         said = self._said(other)
         return said and f"{said} (for {self.what})"
 
     def _said(self, other: nn.Module) -> str | None:
         try:
             found = outputs_of(other, self.args, self.kwargs)
-        except Exception as error:  # whatever a forward raises that does not hold any more
+        except Exception as error:  # a forward that is no longer valid may raise anything
             return f"its forward fails: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         if len(found) != len(self.expected):
-            return f"it has {len(found)} outputs in the place of {len(self.expected)}"
+            return f"it has {len(found)} outputs instead of {len(self.expected)}"
         return next((said for pair in zip(self.expected, found, strict=True) if (said := _difference(*pair))), None)
 
 
@@ -71,7 +71,7 @@ def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwar
 
     Args:
         model: The reference.
-        other: The model that should give the same.
+        other: The model that should give the same outputs.
         args: Inputs by position.
         kwargs: Inputs by name.
 
@@ -88,16 +88,16 @@ def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwar
 def checks(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sizes: Iterable[int] = ()
 ) -> list[Check]:
-    """What a model gives for its example inputs, and for noise in batches of several sizes.
+    """The outputs of a model for its example inputs, and for noise in batches of several sizes.
 
-    An example of zeros would hide most mistakes, and its own batch those in the others. What the model does not take,
-    or answers with numbers that are not finite, is left out. Whole numbers get no noise.
+    An all-zero example would hide most mistakes, and a single batch size those at other sizes. Inputs that the model
+    does not accept, or answers with non-finite numbers, are left out. Integers get no noise.
 
     Args:
         model: The reference; it is not changed.
         args: Example inputs by position.
         kwargs: Example inputs by name.
-        sizes: More sizes of batches to try.
+        sizes: More batch sizes to try.
 
     Example:
         >>> [check.what for check in checks(nn.Linear(2, 1), (torch.zeros(4, 2),), {})]
@@ -121,7 +121,7 @@ def checks(
 
 
 def depends_on_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether other inputs give other outputs: noise where they are floating-point numbers, else another order.
+    """Whether other inputs give other outputs: noise for floating-point inputs, another order for the rest.
 
     Args:
         model: The model; it is not changed.
@@ -149,24 +149,24 @@ def depends_on_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
 
 @dataclass(frozen=True)
 class OtherSizes:
-    """What a model does with inputs of other sizes than the example's.
+    """The behaviour of a model for inputs of sizes other than the example's.
 
     Attributes:
-        checks: What it gives for those that it takes.
-        untried: Why those are worth a trial that are too large for one.
+        checks: Its outputs for those that it accepts.
+        untried: The reasons to try those that are too large to be tried.
     """
 
     checks: list[Check]
     untried: list[str]
 
     def objection(self, other: nn.Module) -> str | None:
-        """Why a model that agrees for the example's sizes may not for others; None if it does for all that were tried.
+        """Why a model that agrees at the example's sizes may differ at others; None if it agrees wherever tried.
 
         Args:
-            other: The model that should give the same.
+            other: The model that should give the same outputs.
         """
         if self.untried:
-            return f"inputs of another size may take another way, and are too large to try: {self.untried[0]}"
+            return f"inputs of another size may take another branch, and are too large to try: {self.untried[0]}"
         return next((said for check in self.checks if (said := check.disagreement(other))), None)
 
 
@@ -211,7 +211,7 @@ def at_other_sizes(
 
 
 def _batch(inputs: Any) -> int:  # noqa: ANN401 -- any structure of inputs
-    """The size of the first axis of the first tensor that has one; 0 if there is none."""
+    """The size of the first axis of the first tensor that has axes; 0 if there is none."""
     return next((len(leaf) for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()), 0)
 
 
@@ -243,7 +243,7 @@ def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 @torch.no_grad()
 def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any structure of inputs
-    """Inputs in batches of another size, with noise of their own spread where they are floating-point numbers."""
+    """Inputs in batches of another size; floating-point ones get noise of the same spread."""
     generator = torch.Generator().manual_seed(size)
 
     def varied(leaf: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any s
 
 
 def _with_noise(leaf: Tensor, generator: torch.Generator) -> Tensor:
-    """A tensor with noise of its own spread, if it holds floating-point numbers."""
+    """A floating-point tensor plus noise of the same spread; any other tensor unchanged."""
     if not leaf.is_floating_point():
         return leaf
     spread = float(leaf.double().std(correction=0)) or 1.0
@@ -265,11 +265,11 @@ def _with_noise(leaf: Tensor, generator: torch.Generator) -> Tensor:
 
 def _difference(expected: object, found: object) -> str | None:
     if not isinstance(expected, Tensor):
-        return None if expected == found else f"it returns {found!r} in the place of {expected!r}"
+        return None if expected == found else f"it returns {found!r} instead of {expected!r}"
     if not isinstance(found, Tensor) or found.shape != expected.shape:
-        return f"an output has the shape {list(getattr(found, 'shape', []))} in the place of {list(expected.shape)}"
+        return f"an output has the shape {list(getattr(found, 'shape', []))} instead of {list(expected.shape)}"
     if not expected.is_floating_point():
-        return None if torch.equal(expected, found) else "an output of whole numbers differs"
+        return None if torch.equal(expected, found) else "an integer output differs"
     largest = float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0
     tolerance = TOLERANCES.get(expected.dtype, COARSE) * largest
     if torch.allclose(found, expected, rtol=0.0, atol=tolerance, equal_nan=True):

@@ -1,4 +1,4 @@
-"""`compress`: from a trained model to a plain, smaller one with the same outputs."""
+"""`compress`: a trained model becomes a plain, smaller one with the same outputs."""
 
 import inspect
 import warnings
@@ -34,13 +34,13 @@ Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Compressed:
-    """What `vbdrop.compress` gives.
+    """The result of `vbdrop.compress`.
 
     Attributes:
         model: The small model: plain `torch.nn` modules, in eval mode, with the outputs and the memory format of the
             model that was given.
         plan: What was removed, as data; see `vbdrop.compression.rewriting.apply_plan`.
-        left: What is dead and stays, what keeps its channels although some of them may not matter, and why.
+        left: What is dead but kept, what keeps channels although some of them may have no effect, and why.
         threshold: The ``log_alpha`` at or above which weights and units were dead; None for each one's own.
     """
 
@@ -76,8 +76,8 @@ class Compressed:
         """Write the small model as one safetensors file, for `vbdrop.load`.
 
         Args:
-            path: Where to write; what is there is replaced at the very end.
-            dtype: What floating-point numbers are stored as; None for exactly as they are.
+            path: Where to write; an existing file is replaced at the very end.
+            dtype: The type in which floating-point numbers are stored; None for their own.
 
         Returns:
             The bytes of the file.
@@ -102,35 +102,35 @@ def compress(
 ) -> Compressed:
     """Remove from a trained model what it does not need.
 
-    The dead weights of a converted model become zeros (a plain model is taken with the zeros that it has). Channels
-    that are constant or that nothing reads are then removed, exactly: constants go into the biases behind them. The
-    small model keeps the class, if its forward still holds, and the names of all modules; otherwise it is a
-    `torch.fx.GraphModule` with the same modules under the same names. It was compared with the model that was given,
-    by its own forward in eval mode with its thresholds set to the one that is used: on the example inputs, on noise in
-    batches of several sizes, and on inputs of other sizes.
+    The dead weights of a converted model become zeros (a plain model is used with the zeros that it has). Channels
+    that are constant or that nothing reads are then removed exactly: constants are folded into the biases that follow.
+    The small model keeps its class, if the forward is still valid, and the names of all modules; otherwise it is a
+    `torch.fx.GraphModule` with the same modules under the same names. It is compared with the given model, run by its
+    own forward in eval mode at the threshold in use: on the example inputs, on noise in batches of several sizes, and
+    on inputs of other sizes.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
-            size of their first axis, the batch, does not matter later. That of the others (an image's, a sequence's)
-            does if the forward is replaced by one that holds for these sizes alone: it then refuses others. The forward
+            size of their first axis, the batch, does not matter later. The other sizes (of an image or a sequence) do
+            if the forward is replaced by one that is valid for these sizes alone: it then refuses others. The forward
             is never replaced if any input is not a tensor, such as a flag.
         threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
-        example_kwargs: Named inputs besides.
+        example_kwargs: Additional inputs by name.
         max_bytes: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is
             lowered until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
         max_macs: The same for multiply-adds per example.
-        max_weights: The same for weights that are not zero.
-        rewrite_gain: The forward is replaced only if the model then has fewer weights by at least this share than with
-            the class's own forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``, any
+        max_weights: The same for nonzero weights.
+        rewrite_gain: The forward is replaced only if this saves at least this share of the weights compared with the
+            class's own forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``, any
             gain counts.
-        rewrite: Whether the forward may be replaced by a graph. Without, only what leaves it valid is removed, as a
-            model needs that is trained further.
+        rewrite: Whether the forward may be replaced by a graph. If not, only what leaves the forward valid is removed,
+            as a model needs that is trained further.
         recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
-            `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None to take them as they are, with a warning if
-            they hold noise; False to take them without a warning.
-        evaluate: Takes a model in eval mode and gives a figure, such as its validation error; it is measured before and
-            after, and shown by ``summary()``.
+            `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None uses them as they are, with a warning
+            if they contain noise; False uses them without a warning.
+        evaluate: Takes a model in eval mode and returns a figure, such as its validation error; it is called before and
+            after, and ``summary()`` shows both figures.
         elbo: The objective that the model was trained with; with it ``summary()`` shows what the cut costs per example.
 
     Returns:
@@ -181,15 +181,15 @@ class Compression:
     """A model that is ready to be compressed at one or several thresholds.
 
     Attributes:
-        given: A copy of the model, in eval mode; the layers whose masks its forward goes around are plain ones in it.
-        traced: Its graph, or None if it has none.
+        given: A copy of the model, in eval mode, in which layers whose masks the forward bypasses are plain.
+        traced: Its graph, or None if it could not be traced.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts.
-        example_kwargs: Named inputs besides.
+        example_kwargs: Additional inputs by name.
         rewrite: Whether the forward may be replaced by a graph.
-        rewrite_gain: The share of the weights that must go besides for that.
+        rewrite_gain: The additional share of the weights that this must remove.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Compression:
         """The small model at a threshold.
 
         Raises:
-            ValueError: If the masked model does not give the outputs of the one that was given.
+            ValueError: If the masked model does not give the outputs of the given one.
         """
         judge, plain = judge_of(self.given, threshold), masked_copy(self.given, threshold)
         if self.traced is None:
@@ -233,7 +233,7 @@ class Compression:
         note_counts(plan, small)
         if "model" in left:
             self._check_masked(judge, plain)
-        reason = "its weight is read outside its own forward, so that its rates have no effect and nothing was removed"
+        reason = "its weight is read outside its own forward, so its rates have no effect and nothing was removed"
         left = dict.fromkeys(sorted(self._plain), reason) | left
         summary = summarise(plain, small.state_dict(), plan, left)
         inputs = inspect.signature(self.given.forward).bind(*self.args, **self.kwargs)
@@ -242,12 +242,12 @@ class Compression:
     def why_ruined(
         self, threshold: float | None, evidence: EvidenceLoss | None, figures: tuple[float, float] | None
     ) -> str | None:
-        """What is to be feared of a cut, and what to do instead; None if it is nothing.
+        """A warning about a cut that may ruin the model, and what to do instead; None if there is no reason for one.
 
         Args:
-            threshold: Where it was cut.
+            threshold: The threshold of the cut.
             evidence: The evidence that the cut loses.
-            figures: What was measured before and after, if anything was.
+            figures: The figures measured before and after, if any.
         """
         dead = [name for name, entry in noisy_tensors(self.given) if bool(entry.dead(threshold).all())]
         weights = masked_copy(self.given, threshold).named_parameters()
@@ -256,7 +256,7 @@ class Compression:
         judge = judge_of(self.given, threshold)
         if dead and not depends_on_inputs(judge, self.args, self.kwargs):
             return (
-                f"everything in {some(dead)} is dead, and the outputs do not depend on the inputs any more. Train with "
+                f"everything in {some(dead)} is dead, and the outputs no longer depend on the inputs. Train with "
                 "a smaller kl_weight or a longer warm-up, or compress with a higher threshold or a larger limit."
             )
         if evidence is None or not evidence.is_large:
@@ -270,7 +270,7 @@ class Compression:
         )
 
     def _check_masked(self, judge: nn.Module, plain: nn.Module) -> None:
-        """Refuse a model that the masked one does not stand for; where it draws random numbers, nothing can be said."""
+        """Refuse a model whose outputs differ from the masked one's, unless it draws random numbers."""
         wanted = checks(judge, self.args, self.kwargs)
         said = next((said for check in wanted if (said := check.disagreement(plain))), None)
         if said is None or disagreement(judge, judge, self.args, self.kwargs) is not None:
@@ -284,7 +284,7 @@ class Compression:
 
 
 def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced | None, str]:
-    """The graph of a model, or None and what stopped it."""
+    """The graph of a model, or None and the reason why it cannot be traced."""
     try:
         return trace(model, args, kwargs), ""
     except TraceError as error:
@@ -292,7 +292,7 @@ def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _check_whole(model: nn.Module) -> None:
-    """Refuse what cannot be copied: shards, and weights that torch's own pruning has not made permanent."""
+    """Refuse models that cannot be copied: with sharded parameters, or with torch's own pruning still active."""
     if is_sharded(model):
         raise ValueError(
             "`model` must have whole parameters; those of this one are distributed over processes. Gather them with "
@@ -308,7 +308,7 @@ def _check_whole(model: nn.Module) -> None:
 
 
 def _check_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the model once, so that inputs that it does not accept are named as what they are."""
+    """Run the model once, so that inputs that it does not accept raise a clear error."""
     try:
         outputs_of(model, args, kwargs)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a cut costs without data: the log evidence that is lost when weights and gates are set to zero."""
+"""The cost of a cut, estimated without data: the log evidence lost by setting weights and gates to zero."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vbdrop.objective import ELBO, kl, noisy_tensors
 
 LIMIT = 0.05
-"""The share of the KL that a cut may lose: below it the error of trained networks hardly moved."""
+"""The share of the KL that a cut may lose: below it, the error of trained networks hardly changed."""
 
 
 def lost_nats(log_alpha: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def lost_nats(log_alpha: Tensor) -> Tensor:
 
 
 SERIES = 1e-4
-"""Below this ``1 / alpha`` the difference is taken from its series, since it cancels."""
+"""Below this ``1 / alpha`` the difference is computed from its series, since it cancels."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class EvidenceLoss:
     """The evidence that a cut loses.
 
     Attributes:
-        nats: The log evidence lost, a sum over all weights and gates that are dead.
+        nats: The log evidence lost, summed over all dead weights and gates.
         kl: The KL of the model before.
-        per_example: About the rise of the loss per training example that follows, where an ELBO was given whose KL
-            weight is not 0.
+        per_example: The approximate rise of the loss per training example, if an ELBO with a nonzero KL weight was
+            given.
     """
 
     nats: float
@@ -53,7 +53,7 @@ class EvidenceLoss:
 
     @property
     def share(self) -> float:
-        """What is lost, as a share of the KL."""
+        """The loss as a share of the KL."""
         return self.nats / self.kl if self.kl > 0 else 0.0
 
     @property
@@ -92,13 +92,13 @@ def evidence_lost(model: nn.Module, threshold: float | None, elbo: ELBO | None =
 
 @torch.no_grad()
 def evidence_threshold(model: nn.Module, nats: float) -> float:
-    """The threshold that removes most and loses at most this much evidence; infinite if nothing can be removed.
+    """The threshold that removes the most and loses at most this much evidence; infinite if nothing can be removed.
 
-    It is halfway between the last weight that goes and the first one that stays, so that rounding moves neither.
+    It is halfway between the last weight that is removed and the first that is kept, so that rounding moves neither.
 
     Args:
         model: A converted model.
-        nats: The log evidence that may be lost, a sum over all weights and gates that are dead.
+        nats: The log evidence that may be lost, summed over all dead weights and gates.
 
     Example:
         >>> import vbdrop

@@ -17,14 +17,14 @@ from vbdrop.compression.rewriting.small_forward import program_of, rewrite
 
 @dataclass(frozen=True)
 class Draft:
-    """What one analysis of a model came to.
+    """The result of one analysis of a model.
 
     Attributes:
         plan: The plan, without a program.
-        program: The same plan with one, or None if the forward cannot be written as one.
-        keeps_forward: Whether the class's own forward may still hold; only a trial shows it.
+        program: The same plan with a program, or None if the forward cannot be written as one.
+        keeps_forward: Whether the class's own forward may still be valid; only a trial shows it.
         left: What keeps its channels, and why.
-        liveness: Which units stay.
+        liveness: Which units are kept.
     """
 
     plan: Plan
@@ -49,9 +49,9 @@ def make_plan(
         traced: The model's graph.
         model: The model, or one of the same structure with other weights.
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
-        frozen_shapes: Whether sizes that the forward spells out must stay, too.
-        fixed_sizes: Whether a new forward refuses inputs of other sizes than were traced, that of the batch aside.
-        stays: Weight -> those of its inputs that must not be removed.
+        frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
+        fixed_sizes: Whether a new forward refuses inputs of sizes other than the traced ones, except for the batch.
+        stays: Weight -> its inputs that must not be removed.
 
     Example:
         >>> from vbdrop.analysis.graph import trace

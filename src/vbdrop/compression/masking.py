@@ -13,7 +13,7 @@ from vbdrop.objective.weight_reads import weight_reads
 
 
 def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
-    """A plain copy of a model in eval mode, with exact zeros for what is dead.
+    """A plain copy of a model in eval mode, with exact zeros for everything dead.
 
     Args:
         model: A converted model, or a plain one; it is not changed.
@@ -64,7 +64,7 @@ def forget_unused_noise_(model: nn.Module, args: tuple[Any, ...], kwargs: dict[s
         kwargs: Inputs by name.
 
     Returns:
-        The layers that were made plain, and those whose weight is read by their own forward and outside it as well.
+        The layers that were made plain, and those whose weight is read both by their own forward and outside it.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, NoisyLayer)}
     if not layers:
@@ -78,7 +78,7 @@ def forget_unused_noise_(model: nn.Module, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _at(mode: Any, threshold: float) -> Any:  # noqa: ANN401 -- a mode of any kind
-    """A mode with another threshold, which may be below the variance that it starts with."""
+    """A mode with another threshold, which may be below its initial variance."""
     mode = copy.copy(mode)
     object.__setattr__(mode, "threshold", threshold)
     return mode

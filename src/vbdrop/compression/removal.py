@@ -23,7 +23,7 @@ from vbdrop.compression.rewriting.program import ProgramError
 from vbdrop.compression.unread_outputs import TriedWeight, unread_outputs
 
 LARGEST_BATCH = 1024
-"""A larger batch than this is not tried."""
+"""Batches larger than this are not tried."""
 
 
 FEW_EXAMPLES = 3
@@ -33,7 +33,7 @@ REFUSES = "so does the model that was given"
 
 
 class Removal(NamedTuple):
-    """A small model, the plan that made it, and what was left with the reason."""
+    """A small model, the plan that made it, and what was left and why."""
 
     model: nn.Module
     plan: Plan
@@ -53,10 +53,10 @@ def remove(
 ) -> Removal:
     """Make a small copy of a masked model.
 
-    The first plan whose model gives the judge's outputs is used: with the class's own forward if it may still hold
+    The first plan whose model gives the judge's outputs is used: with the class's own forward if it may still be valid
     (a trace does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less
-    removed. It is compared on the example inputs and on noise, also in batches and sizes for which the forward may take
-    another branch. A new forward that holds for the sizes of the example alone refuses others.
+    removed. It is compared on the example inputs and on noise, also in batches and sizes at which the forward may take
+    another branch. A new forward that is valid for the sizes of the example alone refuses others.
 
     Args:
         model: A plain model with exact zeros, in eval mode.
@@ -66,7 +66,7 @@ def remove(
         rewrite: Whether the forward may be replaced.
         rewrite_gain: By which share of the weights a new forward must beat the class's own to replace it.
         judge: The model whose outputs count; None for the masked model itself.
-        sizes: Other sizes of inputs to try; None to look for them.
+        sizes: Other input sizes to try; None to find them here.
     """
     judge = model if judge is None else judge
     wanted = checks(judge, args, kwargs, [size for size in traced.guards.values() if size <= LARGEST_BATCH])
@@ -96,7 +96,7 @@ def remove(
 
 
 def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module | None, str | None]:
-    """The small model of a plan, or None and why it does not hold."""
+    """The small model of a plan, or None and why it is not valid."""
     try:
         small = apply_plan_(plan, copy.deepcopy(model))
     except ProgramError as error:
@@ -111,15 +111,15 @@ def _refuses(traced: Traced) -> bool:
 
 
 def _changes(plan: Plan) -> bool:
-    """Whether a plan does anything at all."""
+    """Whether a plan changes anything."""
     return bool(plan.keep or plan.add or plan.merge or plan.program)
 
 
 def _weights_left(plan: Plan, model: nn.Module) -> int:
-    """The number of weights that a plan leaves."""
+    """The number of weights that a plan keeps."""
     gone = set(plan.program.removed) if plan.program else set()
     every = [(name, p) for name, p in model.named_parameters(remove_duplicate=False) if p.dim() > 1]
-    kept = {id(p): name for name, p in every if name not in gone}  # a tied weight stays under one of its names
+    kept = {id(p): name for name, p in every if name not in gone}  # a tied weight is counted under one of its names
     weights = {name: list(p.shape) for name, p in every if kept.get(id(p)) == name}
     return sum(math.prod(plan.shape_after(name) if name in plan.shapes else shape) for name, shape in weights.items())
 
@@ -127,9 +127,9 @@ def _weights_left(plan: Plan, model: nn.Module) -> int:
 def _candidates(
     traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float
 ) -> Iterator[tuple[Plan, Draft, bool]]:
-    """Plans that may hold, the one that removes most first, and whether a plan's forward refuses other sizes.
+    """Plans that may be valid, the one that removes most first, and whether a plan's forward refuses other sizes.
 
-    A plan with a new forward comes after those with the class's own that remove nearly as much.
+    A plan with a new forward comes after plans with the class's own forward that remove nearly as much.
     """
     channels_last = is_channels_last(model)
     own = [partial(make_plan, traced, model, rewritten=False, frozen_shapes=frozen) for frozen in (False, True)]
@@ -156,7 +156,7 @@ def _candidates(
 
 
 def _unread(small: nn.Module, draft: Draft, wanted: list[Check]) -> dict[str, Tensor]:
-    """Weight -> which of the small model's outputs of it have no effect on anything."""
+    """Weight -> which of its outputs in the small model have no effect."""
     check = min(wanted, key=lambda check: abs(check.batch - FEW_EXAMPLES))
     sites = [uses.first for uses in draft.liveness.uses.values()]
     products = [TriedWeight(site.weight, site.bias or beside(site.weight, "bias"), site.transposed) for site in sites]
@@ -164,7 +164,7 @@ def _unread(small: nn.Module, draft: Draft, wanted: list[Check]) -> dict[str, Te
 
 
 def _dead(traced: Traced, model: nn.Module, draft: Draft, plan: Plan, unread: Mapping[str, Tensor]) -> dict[str, str]:
-    """What is dead and stays, with the reason."""
+    """What is dead but kept, with the reason."""
     gone = set(plan.program.removed) if plan.program else set()
     kept = {weight: plan.kept_outputs(weight) for weight in plan.positions.keys() & plan.shapes.keys() - gone}
     kept |= dict.fromkeys(unread.keys() - kept.keys())

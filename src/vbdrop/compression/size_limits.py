@@ -1,4 +1,4 @@
-"""A limit on what a compressed model may cost, and the threshold that meets it."""
+"""Limits on the cost of a compressed model, and the threshold that meets them."""
 
 import re
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from vbdrop.objective import noisy_tensors
 UNITS = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 PRECISION = 0.01
-"""The search for a threshold ends when it is known this well."""
+"""The precision at which the search for a threshold ends."""
 
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """What a compressed model may cost at most; None for no limit.
+    """The largest allowed cost of a compressed model; None for no limit.
 
     Attributes:
         bytes: Stored bytes, as `vbdrop.compression.summary.stored_bytes` counts them.
-        macs: Multiply-adds for one example.
-        weights: Weights that are not zero.
+        macs: Multiply-adds per example.
+        weights: Nonzero weights.
 
     Example:
         >>> SizeLimits.of("20 kB", None, None).bytes
@@ -39,7 +39,7 @@ class SizeLimits:
 
     @classmethod
     def of(cls, max_bytes: str | int | None, max_macs: int | None, max_weights: int | None) -> "SizeLimits | None":
-        """The limits that these arguments of `vbdrop.compress` ask for, or None if they ask for none."""
+        """The limits that these arguments of `vbdrop.compress` set, or None if they set none."""
         for name, number in (("max_bytes", max_bytes), ("max_macs", max_macs), ("max_weights", max_weights)):
             if not isinstance(number, str | None) and not (type(number) is int and number >= 1):
                 raise ValueError(f"`{name}` must be a whole number, at least 1; got {number!r}.")
@@ -48,9 +48,11 @@ class SizeLimits:
         return cls(parse_bytes(max_bytes) if isinstance(max_bytes, str) else max_bytes, max_macs, max_weights)
 
     def met_by(self, counts: Counts) -> bool:
-        """Whether a model with these counts stays within it."""
+        """Whether a model with these counts is within the limits."""
         if self.macs is not None and counts.macs is None:
-            raise ValueError("`max_macs` needs a model whose multiply-adds can be counted; some of its layers' cannot.")
+            raise ValueError(
+                "`max_macs` needs a model whose multiply-adds can be counted; for some layers they cannot."
+            )
         pairs = ((self.bytes, counts.bytes), (self.macs, counts.macs), (self.weights, counts.nonzeros))
         return all(limit is None or (cost is not None and cost <= limit) for limit, cost in pairs)
 
@@ -73,12 +75,12 @@ def parse_bytes(text: str) -> int:
 
 
 def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True) -> Counts:
-    """What a model would cost after compression at a threshold.
+    """The cost of a model after compression at a threshold.
 
     Args:
         model: A converted or plain model.
         threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
-        traced: Its graph, or None if it has none: then the masked model is counted as it is.
+        traced: Its graph; if None, the masked model is counted as it is.
         rewrite: Whether the forward may be replaced.
     """
     plain = masked_copy(model, threshold)
@@ -94,27 +96,26 @@ def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, 
 def threshold_for(
     limits: SizeLimits, model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True
 ) -> float | None:
-    """The threshold at which a model meets the limits: the given one if it does, else the highest below it.
+    """The threshold at which a model meets the limits: the given one if it does, else the highest one below it.
 
-    One threshold then holds for all weights and gates. It is never so low that a layer that was alive loses all of its
-    weights.
+    That threshold applies to all weights and gates. It is never so low that a live layer loses all of its weights.
 
     Args:
         limits: The limits.
-        model: A converted model; a plain one has no thresholds and meets the limits or not.
+        model: A converted model; a plain one has no thresholds, and either meets the limits or does not.
         threshold: Where to start; None for each one's own.
         traced: The model's graph.
         rewrite: Whether the forward may be replaced.
 
     Raises:
-        ValueError: If no threshold meets the limits; the message says the least that can be reached.
+        ValueError: If no threshold meets the limits; the message says the smallest that can be reached.
     """
     counts = counts_at(model, threshold, traced, rewrite=rewrite)
     if limits.met_by(counts):
         return threshold
     entries = [entry for _, entry in noisy_tensors(model) if entry.threshold is not None]
     if not entries:
-        raise ValueError(f"the model has no learned rates to lower, and does not fit into {limits}: {_costs(counts)}.")
+        raise ValueError(f"the model has no learned rates and does not fit into {limits}: {_costs(counts)}.")
     starts = [entry.threshold if threshold is None else threshold for entry in entries]
     least = [float(entry.log_alpha_full().min()) for entry in entries]
     alive = [low for low, start in zip(least, starts, strict=True) if start is not None and low < start]

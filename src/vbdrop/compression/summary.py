@@ -12,10 +12,10 @@ from vbdrop.compression.planning.plan import Plan
 
 
 def stored_bytes(tensor: Tensor) -> int:
-    """The bytes that a tensor takes in a file, about: dense, or a bit a value and the non-zero ones, if that is less.
+    """The approximate bytes of a tensor in a file: dense, or a bit per value plus the nonzero values, if that is less.
 
-    Floating-point numbers count as float32, and whole ones, which are selected channels, as uint16 or a bit for each
-    channel to select from. The few bytes of names and headers are not counted.
+    Floating-point numbers count as float32; integers, which are selected channels, as uint16 or as one bit per channel
+    to select from. The few bytes of names and headers are not counted.
 
     Example:
         >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80)), stored_bytes(torch.arange(80))
@@ -28,13 +28,13 @@ def stored_bytes(tensor: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a layer, or a whole model, has.
+    """The counts of a layer or a whole model.
 
     Attributes:
         weights: The number of weights (matrices and kernels; not biases or normalisation).
         nonzeros: How many of them are not zero.
-        bytes: About the bytes that all its tensors take in a file.
-        macs: Multiply-adds for one example, or None where they were not traced.
+        bytes: The approximate bytes of all its tensors in a file.
+        macs: Multiply-adds per example, or None if they were not traced.
     """
 
     weights: int = 0
@@ -52,9 +52,9 @@ class Layer:
     """One row of a summary.
 
     Attributes:
-        name: The layer's weight, without its last part where that is ``weight``.
+        name: The name of the layer's weight, without a trailing ``weight``.
         shape: Its shape before.
-        small_shape: Its shape afterwards; None if the layer is gone.
+        small_shape: Its shape afterwards; None if the layer was removed.
         before: Its counts before, dense.
         after: Its counts afterwards.
     """
@@ -68,7 +68,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `vbdrop.compress` made of a model; readable when printed.
+    """The counts of a model before and after `vbdrop.compress`; readable when printed.
 
     Attributes:
         layers: A row for each weight.
@@ -76,7 +76,7 @@ class Summary:
         other_before: The same before.
         left: What keeps its channels, and why.
         evidence: The log evidence that the cut loses, or None if no weight could die.
-        figures: What ``evaluate`` gave before and after, or None if it was not asked.
+        figures: The results of ``evaluate`` before and after, or None without it.
     """
 
     layers: list[Layer]
@@ -126,7 +126,7 @@ def summarise(before: nn.Module, after: Mapping[str, Tensor], plan: Plan, left: 
     layers, other_before, other = [], Counts(), Counts()
     state = before.state_dict()
     parameters = dict(before.named_parameters())
-    for name in [*parameters, *(name for name, _ in before.named_buffers() if name in state)]:  # what is tied, once
+    for name in [*parameters, *(name for name, _ in before.named_buffers() if name in state)]:  # tied ones count once
         tensor, small = state[name], after.get(name)
         if name in parameters and tensor.dim() > 1:
             layers.append(_layer(name, tensor, small, plan))
@@ -164,7 +164,7 @@ def _numbers(before: Counts, after: Counts) -> list[str]:
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows of cells as lines: words to the left, numbers to the right."""
+    """Rows of cells as lines: words aligned left, numbers aligned right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

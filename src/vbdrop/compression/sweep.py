@@ -16,10 +16,10 @@ class SweepPoint:
 
     Attributes:
         threshold: The ``log_alpha`` at or above which weights and units are dead.
-        score: What ``evaluate`` gave.
+        score: The result of ``evaluate``.
         weights: The number of weights (matrices and kernels) before.
         nonzeros: How many of the small model's weights are not zero.
-        bytes: About the bytes that the small model takes in a file; see `vbdrop.compression.summary.stored_bytes`.
+        bytes: The approximate bytes of the small model in a file; see `vbdrop.compression.summary.stored_bytes`.
     """
 
     threshold: float
@@ -30,7 +30,7 @@ class SweepPoint:
 
     @property
     def compression(self) -> float:
-        """How many times fewer weights there are."""
+        """The factor by which the number of weights fell."""
         return self.weights / max(1, self.nonzeros)
 
 
@@ -47,12 +47,12 @@ def sweep(
     Args:
         model: A converted model; it is not changed.
         example_inputs: Inputs that the model accepts, as for `vbdrop.compress`.
-        evaluate: Takes the small model in eval mode and gives its score, such as its test error.
+        evaluate: Takes the small model in eval mode and returns its score, such as its test error.
         thresholds: The values of ``log_alpha`` at or above which weights and units are dead.
-        example_kwargs: Named inputs besides.
+        example_kwargs: Additional inputs by name.
 
     Returns:
-        A point for each threshold, in the given order, with the counts of `vbdrop.compress` at that threshold.
+        One point per threshold, in the given order, with the counts of `vbdrop.compress` at that threshold.
 
     Example:
         >>> import vbdrop

@@ -1,7 +1,6 @@
-"""Outputs of layers on which no output of a model depends, found by trying.
+"""Outputs of layers that have no effect on any output of the model, found by trial.
 
-An analysis of the graph misses some: channels that are tied to others which are needed, or that are dropped by an
-operation which it does not know.
+An analysis of the graph misses some: channels that are tied to needed ones, or that an unknown operation drops.
 """
 
 import copy
@@ -17,13 +16,13 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
 
 PROBES = (1.0, 1.0, 1.0, 10.0)
-"""The sizes of the noise with which gradients are asked for, as shares of the spread of a layer's outputs."""
+"""The scales of the noise at which gradients are computed, relative to the spread of a layer's outputs."""
 
 CHANGES = (1e-3, -1e-3, 1.0, -1.0, 1e3, -1e3)
-"""The factors of the noise that must not change anything: small ones for what saturates, large ones for what rounds."""
+"""The scales of the noise that must have no effect: small ones for saturating operations, large ones for rounding."""
 
 FEW = 32
-"""Where noise on all outputs in question changes something, at most this many of them are tried one by one."""
+"""If noise on all outputs in question has an effect, at most this many of them are tried one by one."""
 
 
 class TriedWeight(NamedTuple):
@@ -43,13 +42,13 @@ class TriedWeight(NamedTuple):
 def unread_outputs(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], products: list[TriedWeight]
 ) -> dict[str, Tensor]:
-    """For each weight, which of its outputs can be anything without a change in the model's outputs.
+    """For each weight, which of its outputs can take any value without changing the model's outputs.
 
     Args:
         model: A plain model in eval mode; it is not changed.
         args: Inputs by position; few examples are enough.
         kwargs: Inputs by name.
-        products: The weights to look at; those that the model does not have are passed over.
+        products: The weights to check; those that the model does not have are skipped.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
@@ -71,7 +70,7 @@ def unread_outputs(
 
 
 class _NoAnswerError(Exception):
-    """The model does not run on such numbers, or has no gradient."""
+    """Raised if the model does not run on such numbers, or has no gradient."""
 
 
 class _Run:
@@ -85,7 +84,7 @@ class _Run:
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, self.inputs)
         try:
             outputs = pytree.tree_leaves(self.model(*args, **kwargs))
-        except Exception as error:  # whatever a forward raises
+        except Exception as error:  # a forward may raise anything
             raise _NoAnswerError from error
         return [output for output in outputs if isinstance(output, Tensor)]
 
@@ -101,7 +100,7 @@ class _Run:
         return dict(zip(of, found, strict=False))
 
     def any_by_output(self, product: TriedWeight, tensor: Tensor) -> Tensor:
-        """For each output, whether anything that belongs to it is not zero, in what has the shape of a part."""
+        """For each output, whether any of its entries is nonzero, in a tensor of the shape of a part."""
         if not product.transposed or tensor.dim() == 1:
             return tensor.reshape(len(tensor), -1).ne(0).any(1).cpu()
         groups = self._groups(product)
@@ -109,7 +108,7 @@ class _Run:
         return grouped.ne(0).any(-1).any(1).flatten().cpu()
 
     def only(self, product: TriedWeight, which: Tensor, tensor: Tensor) -> Tensor:
-        """What has the shape of a part, with zeros for all but some outputs."""
+        """A tensor of the shape of a part, with zeros for all but some outputs."""
         which = which.to(tensor.device)
         if product.transposed and tensor.dim() > 1:
             which = which.view(self._groups(product), 1, -1)
@@ -126,7 +125,7 @@ class _Run:
 
 @contextmanager
 def _noise_on_layers(model: nn.Module, size: float) -> Iterator[None]:
-    """Noise on the outputs of all layers, so that no activation hides one of them every time."""
+    """Noise on the outputs of all layers, so that no activation hides the same output every time."""
 
     def noisy(_layer: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         spread = size * (float(output.detach().std(correction=0)) or 1.0)
@@ -158,7 +157,7 @@ def _without_gradient(run: _Run, products: list[TriedWeight]) -> list[tuple[Trie
 
 @torch.no_grad()
 def _confirmed(run: _Run, product: TriedWeight, mask: Tensor) -> Tensor:
-    """Those of a weight's outputs that really can be anything."""
+    """The outputs of a weight that really can take any value."""
     expected, parts = run(), run.parts(product)
     before = [part.clone() for part in parts]
 

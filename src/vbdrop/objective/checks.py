@@ -95,7 +95,7 @@ class DeadLayerWatch:
         self._told = set[str]()
 
     def news(self) -> str | None:
-        """A sentence about the noisy tensors in which everything is dead, each reported once; None if nothing is new."""
+        """A sentence about the noisy tensors in which everything is dead, each reported once; None if none is new."""
         dead = [
             name
             for name, entry in noisy_tensors(self._model)

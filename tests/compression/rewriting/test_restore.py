@@ -39,5 +39,5 @@ def test_a_plan_after_which_the_model_is_of_another_structure_is_refused():
     model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="without a program"):
         restore_(model, Plan(program=ForwardProgram([], {}, [])), model.state_dict())
-    with pytest.raises(ValueError, match=r"makes no bias.*'0\.bias'"):
+    with pytest.raises(ValueError, match=r"must not create a bias.*'0\.bias'"):
         restore_(model, Plan(add={"0.bias": [1.0]}), model.state_dict())

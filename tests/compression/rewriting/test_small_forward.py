@@ -113,8 +113,12 @@ class Asking(nn.Module):
 @pytest.mark.parametrize(
     ("question", "inputs", "reason"),
     [
-        (lambda x, _: x.shape[0] > 16, (), "a batch of 17 takes another way through it, since it asks for batch <= 16"),
-        (lambda _, flag: flag, (False,), "`options` holds False, and a graph would go on with it whatever it gets"),
+        (lambda x, _: x.shape[0] > 16, (), "a batch of 17 takes another branch of it, since it asks for batch <= 16"),
+        (
+            lambda _, flag: flag,
+            (False,),
+            "`options` holds False, and a graph would always use that value",
+        ),
         (lambda _, flags: flags["b"], ({"a": torch.zeros(2), "b": None},), "`options` holds None"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Normalisations that count channels which they do not have, as numbers in a plan."""
+"""Normalisations that count channels that were removed, as numbers in a plan."""
 
 from collections.abc import Mapping
 
@@ -12,8 +12,8 @@ from vbdrop.layers.counted_norm import count_, kind_of
 from vbdrop.layers.gated_norm import gated_class
 
 NUMBERS = ("count", "from_end", "rms", "scaled")
-"""What a plan says of such a norm: the channels to count, their axis, whether the formula is that of the root mean
-square, and the number of channels that it scales first, 0 for none."""
+"""What a plan says about such a norm: the channels to count, their axis, whether it is an RMS norm, and the number of
+channels that it scales first, 0 for none."""
 
 
 def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[str, int]:
@@ -22,9 +22,9 @@ def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[st
 
 
 def note_counts(plan: Plan, model: nn.Module) -> None:
-    """Write the norms of a model that count already into a plan, so that a fresh model gets them, too.
+    """Add the counted norms that a model already has to a plan, so that a fresh model gets them, too.
 
-    The same for attentions in the open, by the number of their heads.
+    The same for each `OpenAttention`, by the number of its heads.
 
     Example:
         >>> plan = Plan()
@@ -41,24 +41,24 @@ def note_counts(plan: Plan, model: nn.Module) -> None:
 
 
 def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
-    """The norms of a plan that count, with their numbers."""
+    """The counted norms of a plan, with their numbers."""
     return {path: numbers for path, numbers in plan.attributes.items() if "count" in numbers}
 
 
 def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
-    """The tensors that a plan is for and that a fresh model has not, since its norms do not count yet."""
+    """The tensors of a plan that a fresh model lacks, since its norms are not counted yet."""
     names = {f"{path}.{name}".lstrip(".") for path in counted_norms(plan) for name in ("scale", "weight")}
     return names & plan.shapes.keys() - tensors.keys()
 
 
 def let_norms_count_(plan: Plan, model: nn.Module) -> None:
-    """Let the norms of a model count as a plan says, in place; those that do already are left alone.
+    """Turn the norms of a model into counted ones as a plan says, in place; those that already are stay as they are.
 
-    A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
-    opened.
+    A converted norm has its gates in place of the scale. A torch attention module whose heads the plan names becomes an
+    `OpenAttention`.
 
     Raises:
-        ValueError: If a module is no normalisation that could, or counts another number.
+        ValueError: If a module is not a normalisation over channels, or counts another number.
     """
     for path, numbers in plan.attributes.items():
         module = model.get_submodule(path)

@@ -9,12 +9,12 @@ from typing import Any
 VERSION = 1
 
 Cut = dict[int, list[int]]
-"""Axis of a tensor -> the indices that stay on it."""
+"""Axis of a tensor -> the indices that are kept on it."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Constant inputs whose weights go into those of one of them, the carrier.
+    """Constant inputs whose weights are merged into those of one of them, the carrier.
 
     ``weight[rows, into] += sum(scale[k] * weight[rows, source[k]])``, with the inputs on ``axis``.
 
@@ -35,7 +35,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """How the weight of a convolution lies: [outputs, inputs / groups], or transposed [inputs, outputs / groups]."""
+    """The layout of a convolution's weight: [outputs, inputs / groups], or transposed [inputs, outputs / groups]."""
 
     groups: int = 1
     transposed: bool = False
@@ -43,12 +43,12 @@ class WeightLayout:
 
 @dataclass(frozen=True)
 class ForwardProgram:
-    """The forward of a small model, where that of its class does not hold any more.
+    """The forward of a small model, if that of its class is no longer valid.
 
     Attributes:
-        nodes: The graph, a node an entry; see `vbdrop.compression.rewriting.program`.
+        nodes: The graph, one entry per node; see `vbdrop.compression.rewriting.program`.
         buffers: A tensor that the graph needs and the class does not have -> ``{"dtype", "shape", "data"}``.
-        removed: The parameters and buffers that the graph does not use any more.
+        removed: The parameters and buffers that the graph no longer uses.
     """
 
     nodes: list[dict[str, Any]]
@@ -60,18 +60,18 @@ class ForwardProgram:
 class Plan:
     """What `compress` decided, as data that can be stored and applied again.
 
-    All indices are those of the model before. Tensors that are not named stay as they are.
+    All indices refer to the model before. Tensors that are not named stay as they are.
 
     Attributes:
-        keep: Parameter or buffer -> axis -> the indices that stay.
-        add: Bias or ``running_mean`` -> what is added to it after that; a bias that is not there is made.
+        keep: Parameter or buffer -> axis -> the indices that are kept.
+        add: Bias or ``running_mean`` -> what is added to it after that; a missing bias is created.
         merge: Weight -> the constant inputs that are merged into a carrier before that.
         attributes: Module -> attribute -> its new number, such as ``in_features``.
         shapes: Each tensor named above -> its shape before (a missing bias has none).
         layouts: Weight of a grouped or transposed convolution -> its layout.
         positions: Weight -> how often each of its entries is used for one example.
-        program: The new forward, or None where the class's own holds.
-        channels_last: Whether a plain model then has the memory format `torch.channels_last`.
+        program: The new forward, or None if the class's own is valid.
+        channels_last: Whether a plain small model has the memory format `torch.channels_last`.
 
     Example:
         >>> plan = Plan(keep={"weight": {0: [0, 2]}}, shapes={"weight": [3, 4]})
@@ -92,16 +92,16 @@ class Plan:
     channels_last: bool = False
 
     def shape_after(self, name: str) -> list[int]:
-        """The shape that a tensor has afterwards."""
+        """The shape of a tensor afterwards."""
         kept = self.keep.get(name, {})
         return [len(kept[axis]) if axis in kept else size for axis, size in enumerate(self.shapes[name])]
 
     def kept_inputs(self, weight: str) -> list[int] | None:
-        """The input units of a weight that stay, or None if all do."""
+        """The input units of a weight that are kept, or None for all."""
         return self._kept_units(weight, inputs=True)
 
     def kept_outputs(self, weight: str) -> list[int] | None:
-        """The output units of a weight that stay, or None if all do."""
+        """The output units of a weight that are kept, or None for all."""
         return self._kept_units(weight, inputs=False)
 
     def _kept_units(self, weight: str, inputs: bool) -> list[int] | None:
@@ -110,7 +110,7 @@ class Plan:
             return kept.get(0)
         if layout.groups == 1 or not kept:
             return kept.get(1)
-        # the second axis runs over the units of each group in turn, for the groups that have anything left
+        # the second axis indexes the units of each remaining group in turn
         rows, each = kept.get(0, range(shape[0])), shape[0] // layout.groups
         groups = sorted({row // each for row in rows})
         return [group * shape[1] + i for group in groups for i in kept.get(1, range(shape[1]))]
@@ -148,7 +148,7 @@ class Plan:
 
     @classmethod
     def from_data(cls, data: Any) -> "Plan":  # noqa: ANN401 -- whatever a file holds
-        """Read a plan from what `to_data` gave, checking every entry.
+        """Read a plan from the result of `to_data`, checking every entry.
 
         Raises:
             ValueError: If it is not a plan, or not one of this version; the message says what is wrong.
@@ -177,7 +177,7 @@ class Plan:
         return plan
 
     def _check(self) -> None:
-        """Every index lies within the shape that it is for."""
+        """Check that every index lies within its shape."""
         for name, axes in self.keep.items():
             shape = self._shape(name)
             for axis, kept in axes.items():
@@ -186,7 +186,7 @@ class Plan:
                     raise ValueError(f"the plan keeps indices of {name!r} that axis {axis} of {shape} does not have.")
         for name, values in self.add.items():
             if name in self.shapes and self.shape_after(name) != [len(values)]:
-                raise ValueError(f"the plan adds {len(values)} values to {name!r}, which has other ones.")
+                raise ValueError(f"the plan adds {len(values)} values to {name!r}, which has another number of them.")
         for name, merges in self.merge.items():
             shape = self._shape(name)
             for merge in merges:

@@ -1,4 +1,4 @@
-"""From liveness to the numbers of a plan: indices that stay, folded constants, carriers, attributes."""
+"""The numbers of a plan, from liveness: indices that are kept, folded constants, carriers, attributes."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -20,8 +20,8 @@ class Columns:
     """The inputs of one weight.
 
     Attributes:
-        there: The inputs that arrive.
-        kept: The inputs that the weight keeps: all that arrive, or a selection of them.
+        there: The inputs that are present.
+        kept: The inputs that the weight keeps: all that are present, or a selection of them.
     """
 
     there: Tensor
@@ -29,19 +29,19 @@ class Columns:
 
     @property
     def selected(self) -> bool:
-        """Whether the inputs have to be selected from those that arrive."""
+        """Whether the inputs have to be selected from those that are present."""
         return not torch.equal(self.there, self.kept)
 
     def positions(self) -> Tensor:
-        """Where the kept inputs are among those that arrive."""
+        """The positions of the kept inputs among those that are present."""
         return self.kept[self.there].nonzero().flatten()
 
 
 def columns(liveness: Liveness) -> dict[str, Columns]:
     """For every weight, the inputs that it keeps.
 
-    A selection copies what arrives, so of all weights that read the same channels at most one has it: the one that
-    loses most by it.
+    A selection copies its input, so of all weights that read the same channels at most one has a selection: the one
+    for which it removes most.
     """
     found = {weight: _columns(liveness, uses) for weight, uses in liveness.uses.items()}
     selected = [weight for weight in found if found[weight].selected]
@@ -60,11 +60,11 @@ def _loss(liveness: Liveness, weight: str, columns: Columns) -> float:
 
 
 def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
-    """Write down what to remove.
+    """Decide what to remove.
 
     Args:
-        liveness: Which units stay.
-        inputs: What `columns` gave.
+        liveness: Which units are kept.
+        inputs: The result of `columns`.
 
     Returns:
         A plan without a program.
@@ -102,7 +102,7 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
 
 
 def _set_instance_norms(plan: Plan, liveness: Liveness) -> None:
-    """Note the channels of instance norms without a tensor of their own: the module warns of another number."""
+    """Record the channels of instance norms that have no tensors: the module would warn about another number."""
     facts = liveness.facts
     counts: dict[str, set[int]] = {}
     for node in facts.by_node:
@@ -150,7 +150,7 @@ def _decide_product(plan: Plan, liveness: Liveness, uses: Uses, inputs: Columns)
 
 
 def _fold(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, outputs: Tensor) -> None:
-    """Put the constants that go into the bias, or into the running mean of a batch normalisation behind."""
+    """Fold the removed constants into the bias, or into the running mean of a following batch normalisation."""
     first = uses.first
     values = torch.where(dropped, uses.value, 0.0).view(first.groups, 1, -1)
     added = (first.total * values).sum(-1).flatten()[outputs]
@@ -159,12 +159,12 @@ def _fold(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, outputs: 
     mean = None if first.bias is not None else _running_mean(liveness, uses)
     if mean is not None:
         plan.add[mean] = (-added).tolist()
-    else:  # under all names of a module that is in several places
+    else:  # under all names of a module that appears in several places
         plan.add.update((companion(weight, "bias"), added.tolist()) for weight in liveness.facts.aliases(first.weight))
 
 
 def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
-    """The running mean of the batch normalisation that alone reads a product, and reads nothing else."""
+    """The running mean of a batch normalisation that is the only reader of a product and reads nothing else."""
     readers = list(uses.first.node.users)
     if len(uses.places) > 1 or len(readers) != 1 or "batch_norm" not in str(readers[0].target):
         return None
@@ -175,7 +175,7 @@ def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
 
 
 def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Tensor) -> None:
-    """Put the weights of the constants that go into those of the carrier of their group."""
+    """Merge the weights of the constants that are removed into those of the carrier of their group."""
     first = uses.first
     carried = liveness.carried(uses)
     chosen = carriers(uses, carried, kept).view(first.groups, -1)
@@ -185,7 +185,7 @@ def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Te
     for group in gone.any(1).nonzero().flatten().tolist():
         into, source = int(chosen[group].nonzero()), gone[group].nonzero().flatten()
         scale = (value[group][source] / value[group][into]).tolist()
-        if first.transposed:  # the inputs of all groups lie on the first axis, one after the other
+        if first.transposed:  # the first axis holds the inputs of all groups in turn
             offset = group * inputs
             merge = Merge(0, offset + into, (offset + source).tolist(), scale, (0, outputs))
         else:
@@ -204,13 +204,13 @@ def _keep(plan: Plan, liveness: Liveness, name: str, axis: int, kept: Tensor) ->
 def _set_attributes(
     plan: Plan, liveness: Liveness, name: str, outputs: int, inputs: int | None = None, groups: int | None = None
 ) -> None:
-    """Note the numbers of units of the modules that hold a tensor, where they change."""
+    """Record the numbers of units of the modules that hold a tensor, if they change."""
     for path in map(owner, liveness.facts.aliases(name)):
         module = liveness.facts.model.get_submodule(path)
         attributes = shape_of(module)
         if attributes is None or (inputs is None and attributes.inputs is not None):
             continue
-        is_embedding = isinstance(module, nn.Embedding) and inputs is not None  # the weight of a linear layer, too
+        is_embedding = isinstance(module, nn.Embedding) and inputs is not None  # also the weight of a linear layer
         numbers = {attributes.outputs: inputs if is_embedding else outputs, attributes.inputs: inputs, "groups": groups}
         for attribute, number in numbers.items():
             if attribute is not None and number is not None and getattr(module, attribute, number) != number:

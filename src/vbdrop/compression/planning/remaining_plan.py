@@ -1,4 +1,4 @@
-"""Plans one after the other: what is left to do of a plan where an earlier one has been applied."""
+"""Successive plans: what remains of a plan after an earlier one has been applied."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from vbdrop.compression.planning.plan import Cut, Merge, Plan, WeightLayout
 
 
 def relative(plan: Plan, done: Plan) -> Plan | None:
-    """The plan that leads from a model to which one plan was applied to the model that another one gives.
+    """The plan that turns the result of one plan into the result of another.
 
     Args:
-        plan: A plan for the original model. What it folds and merges is not done yet.
-        done: A plan for the same original model that has been applied.
+        plan: A plan for the original model, whose folds and merges are still to be done.
+        done: The plan for the same original model that has been applied.
 
     Returns:
-        A plan for the model as it is now, or None if something that went would be needed again.
+        A plan for the model as it is now, or None if something that was removed would be needed again.
 
     Example:
         >>> before = Plan(keep={"weight": {0: [1, 4, 6]}}, shapes={"weight": [8, 2]})
@@ -40,12 +40,12 @@ def relative(plan: Plan, done: Plan) -> Plan | None:
 
 
 def _goes_on(axes: Cut, before: Cut) -> bool:
-    """Whether nothing that is gone is kept."""
+    """Whether the plan keeps nothing that has already been removed."""
     return all(axis in axes and set(axes[axis]) <= set(kept) for axis, kept in before.items())
 
 
 def _among(axes: Cut, before: Cut) -> Cut:
-    """What is kept, as positions among what is there, on the axes on which something goes."""
+    """The kept indices as positions among those that remain, on the axes that lose something."""
     cuts: Cut = {}
     for axis, kept in axes.items():
         if axis not in before:
@@ -56,7 +56,7 @@ def _among(axes: Cut, before: Cut) -> Cut:
 
 
 def _moved(merge: Merge, before: Cut) -> Merge:
-    """A merge at the positions that its inputs and outputs have now."""
+    """A merge with the positions that its inputs and outputs have now."""
 
     def position(axis: int, index: int) -> int:
         return bisect_left(before[axis], index) if axis in before else index
@@ -71,5 +71,5 @@ def _moved(merge: Merge, before: Cut) -> Merge:
 
 
 def _layout(attributes: Mapping[str, Mapping[str, int]], weight: str, layout: WeightLayout) -> WeightLayout:
-    """The layout with the groups that are there."""
+    """The layout with the remaining groups."""
     return replace(layout, groups=attributes.get(owner(weight), {}).get("groups", layout.groups))

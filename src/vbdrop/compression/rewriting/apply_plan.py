@@ -33,22 +33,22 @@ def apply_plan_(
     """Remove from a model or its state dict what a plan lists.
 
     A model keeps its class, its modules and its parameters as objects; they become smaller in place. Only a plan with
-    a program of its own gives another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
-    rates and gates become smaller too, and with them the optimizer's state.
+    a program returns another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
+    rates and gates become smaller too, and so does the optimizer's state.
 
     Args:
-        plan: What `vbdrop.compress` decided.
+        plan: A plan from `vbdrop.compress`.
         target: The model for which the plan was made, plain or Bayesian, or a fresh instance of its class; or its
             state dict, of which a smaller copy is made.
         optimizer: The optimizer that trains the model, if training goes on. With several processes, apply the same plan
-            on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it anew: a wrapper
-            from before does not know the new shapes, and its next forward raises an error.
+            on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it again: the
+            old wrapper does not know the new shapes, and its next forward raises an error.
 
     Returns:
         The small model, or the small state dict.
 
     Raises:
-        ValueError: If the target is not what the plan was made for; nothing is changed then.
+        ValueError: If the target is not what the plan was made for; then nothing is changed.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -76,7 +76,7 @@ def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor
     for weight in plan.merge:
         if any(beside(weight, name) in state for name in ("log_sigma2", "log_alpha", "gate.weight")):
             raise ValueError(
-                f"the plan merges weights of {weight!r}, and which of them are alive a state dict does not say; "
+                f"the plan merges weights of {weight!r}, and a state dict does not say which of them are alive; "
                 "load it into the model and apply the plan to that."
             )
     result = dict(state) | _small_tensors(plan, state, _cuts(plan, state), {})
@@ -132,8 +132,8 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
 def _replace_(tensor: Tensor, small: Tensor) -> None:
     """Replace a tensor's values by others of another shape.
 
-    Where a graph of an earlier step is still alive, so is what collects the tensor's gradients in it, which insists on
-    the former shape. Torch makes a new one only for another dtype, which the tensor therefore has for a moment.
+    If the graph of an earlier step is still alive, so is the tensor's gradient accumulator, which insists on the old
+    shape. Torch creates a new one only for another dtype, so the tensor has another dtype for a moment.
     """
     tensor.grad = None
     if tensor.requires_grad:
@@ -142,7 +142,7 @@ def _replace_(tensor: Tensor, small: Tensor) -> None:
 
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
-    """The target has the tensors that the plan is for."""
+    """Check that the target has the tensors that the plan is for."""
     made = made_by_counting(plan, tensors)
     for name, shape in plan.shapes.items():
         if name in made:
@@ -160,7 +160,7 @@ def _cuts(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
 def _small_tensors(
     plan: Plan, tensors: Mapping[str, Tensor], cuts: dict[str, Cut], layers: dict[str, NoisyLayer]
 ) -> dict[str, Tensor]:
-    """All tensors that a plan changes or makes, as they are afterwards."""
+    """All tensors that a plan changes or creates, as they are afterwards."""
     changed = {name: tensors[name].detach() for name in cuts}
     for weight, merges in plan.merge.items():
         layer = layers.get(owner(weight))
@@ -183,7 +183,7 @@ def _small_tensors(
 def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
     """Give a module the bias that it needs now."""
     module = model.get_submodule(owner(name))
-    if module.bias is not None:  # the module is in several places, and was given its bias in another
+    if module.bias is not None:  # the module appears in several places and already got its bias
         return
     weight = module.get_parameter("weight")
     module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))

@@ -1,4 +1,4 @@
-"""What the arguments of a program's calls can be: the kinds of the operation's schema, and numbers within ranges."""
+"""The allowed arguments of a program's calls: of the kinds in the operation's schema, with numbers within ranges."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from vbdrop._torch_compat import schema_of
 from vbdrop.compression.rewriting.operations import Operation, find_operation, overload_of
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-"""What a tensor of a program can hold."""
+"""The dtypes that a tensor of a program can have."""
 
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 EQUATION = re.compile(r"[a-zA-Z., ]{1,200}(->[a-zA-Z. ]{0,100})?")
@@ -36,17 +36,17 @@ RANGES: dict[str, tuple[float, float]] = {
     "num_classes": (1, 2**20),
     "correction": (-1024, 1024),
 }
-"""The name of an argument -> the range of its numbers; those of others are what 64 bits can hold."""
+"""The name of an argument -> the range of its numbers; all others may be any 64-bit number."""
 
 OFF = ("train", "training", "pin_memory", "non_blocking", "sparse", "scale_grad_by_freq")
 """Flags that a program in eval mode never sets."""
 
 TENSOR, NUMBER, TENSORS, ANY = "tensor", "number", "tensors", "any"
-"""What the value of a node is; an input of the model, and what a module gives, can be any structure of tensors."""
+"""The kind of a node's value; a model input or the result of a module can be any structure of tensors."""
 
 
 class CallError(ValueError):
-    """A call that a program cannot make; the message says what is wrong."""
+    """Raised for a call that a program cannot make; the message says what is wrong."""
 
 
 def check_call(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, str]) -> str:
@@ -54,12 +54,12 @@ def check_call(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ki
 
     Args:
         target: The operation, as a program writes it.
-        args: Its arguments by position, with nodes for the values of others.
+        args: Its arguments by position, with nodes for the values of other calls.
         kwargs: Its arguments by name.
-        kinds: What the values of the nodes before it are.
+        kinds: The kinds of the values of the preceding nodes.
 
     Returns:
-        What the value of the call is.
+        The kind of the call's value.
 
     Raises:
         CallError: The operation is not in the table, or it cannot have such arguments.
@@ -139,7 +139,7 @@ def _check_argument(
     values = [value]
     if kind.startswith("List["):
         kind = kind[len("List[") : -1]
-        # torch takes one number for a list of equal ones, and a tuple for a list
+        # torch accepts one number for a list of equal ones, and a tuple for a list
         values = list(value) if isinstance(value, list | tuple) else [value]
         if isinstance(value, fx.Node) and kind == "Tensor" and kinds[value] == TENSORS:
             return
@@ -194,7 +194,7 @@ def _is_scalar(value: object, kinds: Mapping[fx.Node, str]) -> bool:
 
 
 def _is_tensor_or_scalar(value: object, kinds: Mapping[fx.Node, str]) -> bool:
-    return _is_tensor(value, kinds) or _is_scalar(value, kinds)  # torch takes a number where it expects a tensor
+    return _is_tensor(value, kinds) or _is_scalar(value, kinds)  # torch accepts a number where it expects a tensor
 
 
 def _never(value: object, kinds: Mapping[fx.Node, str]) -> bool:
@@ -214,11 +214,11 @@ _KINDS: dict[str, Callable[[Any, Mapping[fx.Node, str]], bool]] = {
     "Device": lambda value, kinds: isinstance(value, torch.device) and DEVICE.fullmatch(str(value)) is not None,
     "MemoryFormat": lambda value, kinds: isinstance(value, torch.memory_format),
 }
-"""The type of an argument in a schema -> whether a value is of it."""
+"""The type of an argument in a schema -> whether a value has it."""
 
 
 def _said(value: object) -> str:
-    """A value for a message, however long it is."""
+    """A value, shortened for a message."""
     if isinstance(value, fx.Node):
         return f"the value of {value.name!r}"
     text = repr(value) if isinstance(value, bool | int | float | str | torch.dtype) else type(value).__name__

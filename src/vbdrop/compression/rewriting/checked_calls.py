@@ -1,8 +1,8 @@
-"""Operations that trust their arguments, behind checks of their own.
+"""Operations that trust their arguments, behind additional checks.
 
-Some ATen kernels read past the end of a tensor that is shorter than they expect, and Python's own arithmetic makes
-numbers of any length. A program calls these functions in their place, so that a program from outside cannot misuse
-them: they check, and then do the same.
+Some ATen kernels read past the end of a tensor that is shorter than they expect, and Python's own arithmetic creates
+numbers of any length. A program calls these functions instead, so that a program from outside cannot misuse them:
+they check their arguments and then do the same.
 """
 
 import operator
@@ -15,7 +15,7 @@ from torch import Tensor
 aten = torch.ops.aten
 
 LARGEST_SIZE = 2**62
-"""No size of a tensor and no number of elements is larger."""
+"""The largest size and the largest number of elements of a tensor."""
 
 
 def batch_norm(
@@ -96,7 +96,7 @@ def recurrent_shapes(
         gates: The number of gates: 4 for an LSTM, 3 for a GRU, 1 for a plain one.
         inputs: The input features.
         hidden: The hidden units.
-        outputs: The units that leave a layer: ``hidden``, or fewer for an LSTM with projections.
+        outputs: The output units of a layer: ``hidden``, or fewer for an LSTM with projections.
         num_layers: The number of layers.
         has_biases: Whether there are biases.
         bidirectional: Whether each layer runs in both directions.

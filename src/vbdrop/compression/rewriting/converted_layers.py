@@ -1,4 +1,4 @@
-"""What a plan means for a converted layer: its variances, rates and gates, beside its weight and bias."""
+"""What a plan means for a converted layer: for its variances, rates and gates, besides its weight and bias."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,9 +21,9 @@ def is_bayesian(model: nn.Module) -> bool:
 
 
 def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
-    """The cuts of the tensors that lie beside the weights of converted layers.
+    """The cuts of the tensors that belong to the weights of converted layers.
 
-    Variances follow the weight; gates, and rates of which each input unit has one, follow its inputs or outputs.
+    Variances follow the weight; gates, and rates per input unit, follow its inputs or outputs.
     """
     cuts: dict[str, Cut] = {}
     for weight in plan.positions.keys() & plan.shapes.keys():
@@ -43,7 +43,7 @@ class SharedCuts(NamedTuple):
     """What a plan means for gates that several layers share.
 
     Attributes:
-        cuts: Gate parameter -> the indices that stay: those of which some layer still has an input.
+        cuts: Gate parameter -> the indices that are kept: those that some layer still reads.
         indices: Which input of each layer has which gate afterwards.
     """
 
@@ -52,7 +52,7 @@ class SharedCuts(NamedTuple):
 
 
 def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
-    """The cuts of shared gates, and where the layers find what is left of them.
+    """The cuts of shared gates, and where the layers find those that are kept.
 
     Args:
         plan: The plan.
@@ -92,8 +92,8 @@ def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
 def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
     """The weight and the variances of a converted layer after its constant inputs were merged.
 
-    The carrier's weights have to be alive to carry anything: their variances are bounded as at a layer's start, and
-    those that were removed for good no longer are.
+    The carrier's weights have to be alive to carry anything: their variances are bounded as in a new layer, and
+    weights that were removed for good are restored.
     """
     scale = layer.per_input(_gate_values(layer).double())
     weight = layer.weight.detach().double()
@@ -118,7 +118,7 @@ def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
 
 
 def _gate_values(layer: NoisyLayer) -> Tensor:
-    """What the layer's input gates multiply by in eval mode."""
+    """The factors of the layer's input gates in eval mode."""
     gate = getattr(layer, "gate", None)
     if not isinstance(gate, Gate | SharedGate):
         return torch.ones(layer.n_inputs, device=layer.weight.device)

@@ -1,7 +1,7 @@
-"""Norms and means over channels after channels of zeros were removed: those still count.
+"""Norms and means over channels after zero channels were removed, which still count.
 
 With ``n`` channels before and ``k`` now, the mean over all is ``m k/n`` and the variance
-``v k/n + m^2 (k/n)(1 - k/n)``, where ``m`` and ``v`` are those of the channels that are there.
+``v k/n + m^2 (k/n)(1 - k/n)``, where ``m`` and ``v`` are those of the remaining channels.
 """
 
 import operator
@@ -53,7 +53,7 @@ def mean(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def _share(writer: Writer, node: fx.Node) -> float:
-    """The share of the channels that stay."""
+    """The share of the channels that are kept."""
     channels = writer.facts.counted.get(node)
     share = 1.0 if channels is None else float(writer.kept(channels).double().mean())
     writer.new_operations |= share != 1

@@ -28,24 +28,24 @@ OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.LayerNorm: ("layer_norm",),
     nn.GroupNorm: ("group_norm",),
 }
-"""The modules that the new graph calls, by exact type -> the operations that their forward can be."""
+"""The modules that the new graph calls, by exact type -> the operations that their forward can consist of."""
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
-"""The tensors of these modules, which their operations call by the same names."""
+"""The tensors of these modules; their operations have arguments of the same names."""
 
 
 class Writer:
     """A new graph, and what is needed to write it.
 
     Attributes:
-        liveness: Which units stay.
+        liveness: Which units are kept.
         inputs: The inputs that each weight keeps.
         plan: The rest of the plan.
         graph: The new graph.
         values: Old node -> new node.
         buffers: The tensors that the graph needs besides those of the model, by name.
-        new_sizes: Whether a size that the traced forward had as a number is another one now.
-        new_operations: Whether anything else differs, so that the class's own forward cannot hold.
+        new_sizes: Whether a number in the traced forward that is a size has changed.
+        new_operations: Whether anything else differs, so that the class's own forward cannot be valid.
     """
 
     def __init__(self, liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> None:
@@ -68,7 +68,7 @@ class Writer:
         return self.values[node]
 
     def buffer(self, name: str, tensor: Tensor) -> fx.Node:
-        """Add a tensor under this name, or one like it: letters, digits and underscores, and not in the model yet."""
+        """Add a tensor under this name or a similar one: letters, digits and underscores, and not yet in the model."""
         name = re.sub(r"\W", "_", name, flags=re.ASCII)
         while name in self.buffers or hasattr(self.facts.model, name):
             name += "_"
@@ -89,7 +89,7 @@ class Writer:
         return self.graph.node_copy(node, self.value)
 
     def kept(self, channels: Channels) -> Tensor:
-        """Which of these channels stay."""
+        """Which of these channels are kept."""
         return self.liveness.kept(channels)
 
     def select(self, value: fx.Node, axis: int, positions: Tensor, name: str) -> fx.Node:
@@ -98,7 +98,7 @@ class Writer:
         return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
 
     def respell(self, node: fx.Node, before: int, after: int) -> None:
-        """Note that a size is spelled out; where the module has it as an attribute, the plan sets that."""
+        """Record that a size is hard-coded; if the module has it as an attribute, the plan sets that."""
         self.new_sizes = True
         path = self.facts.module_path(node)
         module = self.facts.model.get_submodule(path)
@@ -115,7 +115,7 @@ class Writer:
             return None
         (path,) = paths
         module = self.facts.model.get_submodule(path)
-        hooked = has_forward_hooks(module)  # what hooks do was traced, and is in the graph
+        hooked = has_forward_hooks(module)  # the effect of hooks was traced and is in the graph
         if not path or hooked or not _is_operation_of(module, node):
             return None
         call = arguments_of(node)
@@ -125,14 +125,14 @@ class Writer:
 
 
 def _is_operation_of(module: nn.Module, node: fx.Node) -> bool:
-    """Whether an operation is of the kind that a module's forward is."""
+    """Whether an operation is one that a module's forward consists of."""
     if not isinstance(node.target, OpOverload):
         return False
     return node.target.overloadpacket.__name__ in OPERATIONS.get(type(module), ())
 
 
 def _same_call(module: nn.Module, node: fx.Node) -> bool:
-    """Whether the module's own settings are those of the traced call."""
+    """Whether the module's own settings match the traced call."""
     call = arguments_of(node)
     if not isinstance(module, ConvNd):
         return all(concrete(call[name]) == getattr(module, name) for name in ("eps", "num_groups") if name in call)

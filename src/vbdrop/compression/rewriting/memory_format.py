@@ -1,7 +1,6 @@
-"""The order in which a model keeps its images: channel by channel, or pixel by pixel (channels last).
+"""The memory format of a model's images: channel by channel, or pixel by pixel (channels last).
 
-A small model has the order of the model that was given: which one is faster depends on the layers, the sizes and the
-machine.
+A small model has the format of the given model: which one is faster depends on the layers, the sizes and the machine.
 """
 
 import torch
@@ -23,9 +22,9 @@ def is_channels_last(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def to_channels_last_(model: nn.Module) -> None:
-    """Bring the images and kernels of a model into `torch.channels_last`; tensors of other dimensions stay.
+    """Convert the 4-dimensional tensors of a model to `torch.channels_last`; other tensors stay as they are.
 
-    ``model.to(memory_format=...)`` does not take a tensor of five dimensions, as a `torch.nn.Conv3d` has.
+    ``model.to(memory_format=...)`` does not accept the 5-dimensional weight of a `torch.nn.Conv3d`.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(3, 4, 3))
@@ -39,7 +38,7 @@ def to_channels_last_(model: nn.Module) -> None:
 
 
 def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
-    """What is left of a tensor, in the order that the tensor had.
+    """A tensor's remaining values, in the memory format that the tensor had.
 
     Example:
         >>> images = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last)
@@ -50,7 +49,7 @@ def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    """Whether a tensor has that order by its strides, which say what is wanted where both orders are the same."""
+    """Whether the strides of a tensor are channels last; if both formats coincide, the strides show which is meant."""
     if tensor.dim() != IMAGE_DIMS or not tensor.is_contiguous(memory_format=torch.channels_last):
         return False
     return tensor.stride() != torch.empty(tensor.shape, device="meta").stride()

@@ -1,4 +1,4 @@
-"""How each operation is written into the graph of the small model, where its channels became fewer."""
+"""How each operation is written into the graph of the small model if it lost channels."""
 
 import operator
 from collections.abc import Callable
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 def product(writer: Writer, place: ProductSite) -> fx.Node:
-    """A linear layer or convolution, which selects its inputs where more arrive than it needs."""
+    """A linear layer or convolution, which selects its inputs if more are present than it needs."""
     call = arguments_of(place.node)
     path = owner(place.weight)
     value, columns = writer.value(place.source), writer.inputs[place.weight]
@@ -41,7 +41,7 @@ def product(writer: Writer, place: ProductSite) -> fx.Node:
 
 
 def scattered(writer: Writer, scatter: Scatter) -> fx.Node:
-    """A sum whose terms have fewer channels: each is added where it has any, and its constants elsewhere."""
+    """A sum whose terms have fewer channels: each is added where it has channels, and its constants elsewhere."""
     whole = writer.kept(scatter.outputs)
     masks = {term: writer.kept(part) for term, part in scatter.parts.items()}
     if all(torch.equal(mask, whole) for mask in masks.values()):
@@ -92,7 +92,7 @@ def _base(
 
 
 def view(writer: Writer, node: fx.Node) -> fx.Node:
-    """A view that spells out the number of channels; as a reshape, since strides may have changed."""
+    """A view with the number of channels as an argument; written as a reshape, since strides may have changed."""
     call, channels = arguments_of(node), writer.facts.channels(node)
     is_expand = "expand" in str(node.target)
     sizes = list(call["size"] if "size" in call else call["shape"])
@@ -100,14 +100,14 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
         count = int(writer.kept(channels).sum())
         if count != len(channels):
             writer.respell(node, len(channels), count)
-        # channels of a whole batch are as many as there are
+        # for a whole batch, -1 infers the number of channels
         sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
     return writer.call(target, writer.value(call["self"]), fx.map_arg(sizes, writer.value))
 
 
 def narrow(writer: Writer, node: fx.Node) -> fx.Node:
-    """A slice of the channels, with its bounds counted in the channels that are left."""
+    """A slice of the channels, with its bounds counted in the remaining channels."""
     call = arguments_of(node)
     source = writer.facts.channels(call["self"])
     if source is None or call["dim"] % len(size_of(node)) != source.axis or bool(writer.kept(source).all()):
@@ -126,7 +126,7 @@ def narrow(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def split(writer: Writer, node: fx.Node) -> fx.Node:
-    """A split of the channels into as many as are left of each part."""
+    """A split of the channels, with the remaining size of each part."""
     call, known = arguments_of(node), writer.facts.by_node.get(node)
     source = writer.facts.channels(call["self"])
     if source is None or not isinstance(known, list) or bool(writer.kept(source).all()):
@@ -134,7 +134,7 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
     if call["dim"] % len(size_of(call["self"])) != source.axis:
         return writer.copy(node)
     counts = [int(writer.kept(part).sum()) for part in cast(list[Channels], known)]
-    if "split_size" in call and len(set(counts)) == 1:  # as `chunk` gives it, whatever the size is
+    if "split_size" in call and len(set(counts)) == 1:  # the result of `chunk` for any size
         writer.respell(node, call["split_size"], counts[0])
         return writer.call(aten.split.Tensor, writer.value(call["self"]), counts[0], source.axis)
     writer.new_operations = True
@@ -142,7 +142,7 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
-    """A concatenation of the terms that have channels left."""
+    """A concatenation of the terms that still have channels."""
     gone = writer.liveness.emptied(node)
     if not gone:
         return writer.copy(node)
@@ -153,7 +153,7 @@ def concatenation(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def roll(writer: Writer, node: fx.Node) -> fx.Node:
-    """A rotation of the channels, by the number of rotated channels that are left."""
+    """A rotation of the channels, by the number of rotated channels that remain."""
     call = arguments_of(node)
     source = writer.facts.channels(call["self"])
     dims = [dim % len(size_of(node)) for dim in call["dims"]]
@@ -167,7 +167,7 @@ def roll(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def indexed(writer: Writer, node: fx.Node) -> fx.Node:
-    """Channels selected by index, with the new indices of those that are left."""
+    """Channels selected by index, with the new indices of those that remain."""
     call, result = arguments_of(node), writer.facts.channels(node)
     source = writer.facts.channels(call["self"])
     if source is None or result is None or indexed_axes(node) != [source.axis] or bool(writer.kept(source).all()):
@@ -178,7 +178,7 @@ def indexed(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
-    """Channels of which some are replaced: those before, the new ones, and those behind."""
+    """Channels of which some are replaced: those before, the new ones, and those after."""
     call = arguments_of(node)
     base = writer.facts.channels(call["self"])
     if base is None or call["dim"] % len(size_of(node)) != base.axis or bool(writer.kept(base).all()):
@@ -193,19 +193,19 @@ def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def replaced(writer: Writer, node: fx.Node) -> fx.Node:
-    """What is written over another value, in its place."""
+    """The new value in place of the one that it overwrites."""
     old, new = (cast(fx.Node, argument) for argument in node.args[:2])
     is_same = size_of(old) == size_of(new) and old.meta["val"].dtype == new.meta["val"].dtype
     return writer.value(new) if is_same else writer.copy(node)
 
 
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
-    """Nothing: in a graph without side effects a copy is the value itself."""
+    """No operation: in a graph without side effects a copy is the value itself."""
     return writer.value(cast(fx.Node, node.args[0]))
 
 
 def item(writer: Writer, node: fx.Node) -> fx.Node:
-    """An element of a list; the call of a batch normalisation as a module gives its one result itself."""
+    """An element of a list; a batch normalisation called as a module returns its one result directly."""
     source = cast(fx.Node, node.args[0])
     if source in writer.facts.recurrent:
         return result(writer, node, writer.facts.recurrent[source])
@@ -233,4 +233,4 @@ EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.copy.default: replaced,
     **COUNTED,
 }
-"""Operation -> how it is written; every other one is written as it was."""
+"""Operation -> how it is written; every other operation is written unchanged."""

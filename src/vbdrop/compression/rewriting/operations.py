@@ -1,13 +1,13 @@
 """The closed table of the operations that a program can call.
 
-A program comes from a file, and a file may come from anywhere. So a program can name what is in this table and nothing
-else, whatever else torch offers; what the arguments can be is checked too, see
+A program comes from a file, and a file may come from anywhere. So a program can name only what is in this table,
+whatever else torch offers; the arguments are checked too, see
 `vbdrop.compression.rewriting.call_checks`. The writer of programs reads the same table: a graph with any other
 operation does not become a program, and the model keeps the forward of its class.
 
 To extend the table, add the name of the overload to a group. An operation belongs here if it has no side effects and
 draws no random numbers, if the shape of its result follows from the shapes and numbers that it gets, not from the
-values of tensors, and if its kernels check the shapes of what they get; otherwise it needs a function of its own in
+values of tensors, and if its kernels check the shapes of their arguments; otherwise it needs a function in
 `vbdrop.compression.rewriting.checked_calls`.
 """
 
@@ -23,12 +23,12 @@ from vbdrop.compression.rewriting import checked_calls
 
 @dataclass(frozen=True)
 class Operation:
-    """One line of the table; the kinds of the arguments are those of the schema.
+    """One row of the table; the kinds of the arguments are those of the schema.
 
     Attributes:
-        words: Argument of type ``str`` -> what it can be.
-        sizes: The argument with the sizes of a tensor that is made of nothing.
-        call: What is called instead of the operation itself.
+        words: Argument of type ``str`` -> its allowed values.
+        sizes: The argument with the sizes of a new tensor.
+        call: The function that is called instead of the operation itself.
         numbers: For arithmetic on sizes, which has no schema: the number of its arguments.
     """
 
@@ -144,7 +144,7 @@ FROM_RANGES = ("arange", "arange.start", "arange.start_step", "linspace", "eye",
 LIKE = ("zeros_like", "ones_like", "full_like", "scalar_tensor", "sym_size.int", "sym_numel")
 
 OTHER_SIZES = "the inputs must have the sizes of the example that the model was compressed with; the batch may be any"
-"""What a program says that refuses inputs of other sizes."""
+"""The message of a program that refuses inputs of other sizes."""
 
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys((*PRODUCTS, *NORMALIZATIONS, *POINTWISE, *IDENTITIES, *ARITHMETIC, *MOVEMENTS), PLAIN),
@@ -162,7 +162,7 @@ OPERATIONS: dict[str, Operation] = {
     "_native_batch_norm_legit_no_training": Operation(call=checked_calls.batch_norm),
     "_native_batch_norm_legit.no_stats": Operation(call=checked_calls.batch_norm_without_statistics),
 }
-"""The overload of an ATen operation, without ``.default`` -> what it may be given."""
+"""The overload of an ATen operation, without ``.default`` -> its row."""
 
 ARITHMETIC_ON_SIZES: dict[str, Operation] = {
     "add": Operation(call=checked_calls.add_sizes, numbers=2),
@@ -175,11 +175,11 @@ ARITHMETIC_ON_SIZES: dict[str, Operation] = {
     "eq": Operation(call=operator.eq, numbers=2),
     "getitem": Operation(call=operator.getitem),
 }
-"""The function of Python's ``operator`` -> what is called for it."""
+"""The function of Python's ``operator`` -> its row."""
 
 
 def find_operation(target: str) -> Operation | None:
-    """The line of the table for a target as a program writes it, or None if a program cannot name it.
+    """The row of the table for a target as a program writes it, or None if a program cannot name it.
 
     Example:
         >>> find_operation("aten.relu.default") is PLAIN
@@ -203,7 +203,7 @@ def overload_of(target: str) -> Any:  # noqa: ANN401 -- an OpOverload, which tor
 
 
 def function_of(target: str) -> Callable[..., Any]:
-    """What a program calls for a target that is in the table.
+    """The function that a program calls for a target in the table.
 
     Example:
         >>> function_of("aten.lstm.input").__module__

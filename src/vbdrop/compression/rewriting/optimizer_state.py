@@ -11,10 +11,10 @@ from vbdrop.compression.rewriting.slicing import cut
 
 
 def check_optimizer(optimizer: Optimizer | None, parameters: Mapping[str, nn.Parameter], cuts: dict[str, Cut]) -> None:
-    """Every state of a parameter that becomes smaller has its shape, or is one number.
+    """Check that every state of a parameter that becomes smaller has its shape, or is one number.
 
     Raises:
-        ValueError: If one has not, as in a factored optimizer; the message names the parameter.
+        ValueError: If not, as in a factored optimizer; the message names the parameter.
     """
     for name in cuts:
         if optimizer is None or name not in parameters:
@@ -22,8 +22,8 @@ def check_optimizer(optimizer: Optimizer | None, parameters: Mapping[str, nn.Par
         for key, value in optimizer.state.get(parameters[name], {}).items():
             if isinstance(value, Tensor) and value.dim() and value.shape != parameters[name].shape:
                 raise ValueError(
-                    f"the optimizer's state {key!r} of {name!r} has the shape {list(value.shape)} and not its "
-                    f"parameter's, {list(parameters[name].shape)}, so that it cannot be made smaller with it."
+                    f"the optimizer's state {key!r} of {name!r} has the shape {list(value.shape)}, not its "
+                    f"parameter's, {list(parameters[name].shape)}, so it cannot be made smaller with it."
                 )
 
 
@@ -36,7 +36,7 @@ def cut_state_(optimizer: Optimizer, parameter: nn.Parameter, axes: Cut) -> None
 
 
 def adopt_(optimizer: Optimizer, parameter: nn.Parameter, beside: nn.Parameter) -> None:
-    """Let an optimizer train a new parameter with the settings of another one, if it trains that one."""
+    """Make an optimizer train a new parameter with the settings of another one, if it trains that one."""
     for group in optimizer.param_groups:
         if any(other is beside for other in group["params"]):
             group["params"].append(parameter)

@@ -1,10 +1,10 @@
-"""A graph as data, and back: the forward of a small model that needs one of its own.
+"""A graph as data, and back: the forward of a small model that cannot use its class's forward.
 
 A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
 node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
 program can call are those of a closed table, `vbdrop.compression.rewriting.operations`, with checked arguments. It can
-also call the modules of its model, each with one value, and read its tensors, nothing else: with any other attribute a
-file could reach all of Python.
+also call the modules of its model, each with one value, and read its tensors, but nothing else: through any other
+attribute a file could reach all of Python.
 """
 
 import keyword
@@ -31,19 +31,19 @@ _KINDS = {"call_module": "module", "get_attr": "tensor"}
 OPERATIONS = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
 DEEPEST = 16
-"""Structures of inputs, arguments and outputs are nested at most so deep."""
+"""The deepest nesting of inputs, arguments and outputs."""
 
 
 class ProgramError(ValueError):
-    """A graph that cannot be written as data, or data that is not a graph."""
+    """Raised for a graph that cannot be written as data, or data that is not a graph."""
 
 
 def encode(graph: fx.Graph) -> list[dict[str, Any]]:
     """Write a graph as data.
 
     Raises:
-        ProgramError: If it holds something that has no such form, or an operation that is not in the table of those
-            that a program can call; the message names it.
+        ProgramError: If it contains something that cannot be written as data, or an operation that is not in the table
+            of those that a program can call; the message names it.
 
     Example:
         >>> graph = fx.Graph()
@@ -70,15 +70,15 @@ def build(nodes: list[dict[str, Any]], root: nn.Module, buffers: dict[str, dict[
     """Build a module from a program and the modules that it calls.
 
     Args:
-        nodes: What `encode` gave.
+        nodes: The result of `encode`.
         root: The model whose modules and parameters the program uses.
-        buffers: The tensors that the program needs besides.
+        buffers: The additional tensors that the program needs.
 
     Raises:
         ProgramError: If the data is not a program, or names something that ``root`` does not have.
     """
     devices = (parameter.device for parameter in root.parameters() if not parameter.is_meta)
-    device = next(devices, torch.device("cpu"))  # the tensors of a program have values, those of an outline none
+    device = next(devices, torch.device("cpu"))  # the tensors of a program have values, unlike those of an outline
     for name, entry in buffers.items():
         if "." in name or hasattr(root, name):
             raise ProgramError(f"the program cannot add a buffer named {name!r}.")
@@ -109,11 +109,11 @@ def encoded_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def decoded_tensor(entry: dict[str, Any]) -> Tensor:
-    """A tensor from what `encoded_tensor` gave, or from the like with a tensor as its ``data``."""
+    """A tensor from the result of `encoded_tensor`, or from the same with a tensor as its ``data``."""
     data, shape = entry.get("data"), entry.get("shape")
     if isinstance(data, Tensor):
         if list(data.shape) != shape or data.dtype != _torch_value("dtype", entry.get("dtype")):
-            raise ProgramError(f"a buffer of the program has the shape {list(data.shape)} in the place of {shape}.")
+            raise ProgramError(f"a buffer of the program has the shape {list(data.shape)} instead of {shape}.")
         return data
     if not isinstance(data, list) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ProgramError("a buffer of the program must have `data`, `shape` and `dtype`.")
@@ -140,7 +140,7 @@ def _target_name(target: Any) -> str:  # noqa: ANN401 -- what a node calls
 def _checked_kind(
     op: str, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, str]
 ) -> str:
-    """What the value of a node is, after a check of what it is given."""
+    """The kind of a node's value, after a check of its arguments."""
     if op == "call_function":
         try:
             return check_call(target, args, kwargs, kinds)
@@ -203,7 +203,7 @@ def _decoded(value: Any, nodes: dict[str, fx.Node], depth: int = 0) -> Any:  # n
         try:
             return torch.device(content)
         except RuntimeError as error:
-            raise ProgramError(f"the program names the device {content!r}, and there is no such kind.") from error
+            raise ProgramError(f"the program names the device {content!r}, which does not exist.") from error
     return _torch_value(kind, content)
 
 
@@ -244,7 +244,7 @@ def _add_node(
     if op != "call_function" and not all(_is_plain(part) for part in target.split(".")):
         raise ProgramError(f"the program names {target!r}, which cannot be part of a model.")
     if op in targets and target not in targets[op]:
-        raise ProgramError(f"the program names {target!r}, and the model has no such {_KINDS[op]}.")
+        raise ProgramError(f"the program names the {_KINDS[op]} {target!r}, which the model does not have.")
     if keyword.iskeyword(name) or not all(_is_plain(key) for key in kwargs):
         raise ProgramError(f"the program has a node {name!r} with names that cannot be used.")
     arguments = tuple(_decoded(argument, nodes) for argument in args)
@@ -256,5 +256,5 @@ def _add_node(
 
 
 def _is_plain(part: str) -> bool:
-    """Whether a name can go into generated code as it is: letters, digits and underscores."""
+    """Whether a name can be used in generated code as it is: letters, digits and underscores."""
     return part.isascii() and part.replace("_", "a").isalnum() and not keyword.iskeyword(part)

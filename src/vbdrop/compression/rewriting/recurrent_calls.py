@@ -1,4 +1,4 @@
-"""Recurrent layers in the graph of the small model: a call of the module, which knows its sizes, where it is one."""
+"""Recurrent layers in the graph of the small model: a call of the module, which knows its sizes, if there is one."""
 
 import operator
 from typing import cast
@@ -33,7 +33,7 @@ def called(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
 
 
 def result(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
-    """The output or a state of a recurrent layer, which a module returns in another structure than the operation."""
+    """The output or a state of a recurrent layer, which the module returns in another structure than the operation."""
     source, index = cast(fx.Node, node.args[0]), cast(int, node.args[1])
     value = writer.value(source)
     if not site.whole or index == 0:
@@ -44,7 +44,7 @@ def result(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
 
 
 def selected(writer: Writer, node: fx.Node) -> fx.Node:
-    """One layer and direction of states that are no tensor any more if their sizes differ."""
+    """One layer and direction of the states, which are no longer one tensor if their sizes differ."""
     call = arguments_of(node)
     known = writer.facts.by_node.get(call["self"])
     if not isinstance(known, Stack) or len({int(writer.kept(part).sum()) for part in known.parts}) == 1:

@@ -1,4 +1,4 @@
-"""The way back from a small model to the shape that it had: zeros where something was removed."""
+"""Restoring a small model to its original shape, with zeros where something was removed."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from vbdrop.compression.rewriting.slicing import uncut
 def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Module:
     """Load the state of a small model into one of the original shape.
 
-    What was removed is zero there: its weights and its gates, so that it is dead in a converted model, too. The outputs
+    The weights and gates that were removed are zero there, so they are dead in a converted model, too. The outputs
     in eval mode are those of the small model.
 
     Args:
@@ -27,7 +27,7 @@ def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Mo
         The same model.
 
     Raises:
-        ValueError: If the plan has a program or makes a bias: then the small model is of another structure.
+        ValueError: If the plan has a program or creates a bias: then the small model has another structure.
 
     Example:
         >>> model = nn.Linear(2, 3)
@@ -37,10 +37,10 @@ def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Mo
         [[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]
     """
     if plan.program is not None:
-        raise ValueError("`plan` must be one without a program, made with vbdrop.compress(..., rewrite=False).")
+        raise ValueError("`plan` must not have a program; make it with vbdrop.compress(..., rewrite=False).")
     made = [name for name in plan.add if name not in plan.shapes]
     if made:
-        raise ValueError(f"`plan` must be one that makes no bias, which the original has not; it made {made[0]!r}.")
+        raise ValueError(f"`plan` must not create a bias that the original lacks; it created {made[0]!r}.")
     cuts = plan.keep | companions(plan, state) | shared_cuts(plan, model).cuts
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     shapes |= {

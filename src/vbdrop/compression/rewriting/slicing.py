@@ -37,7 +37,7 @@ def uncut(tensor: Tensor, axes: Cut, shape: Sequence[int]) -> Tensor:
 
 
 def merged(weight: Tensor, merges: list[Merge]) -> Tensor:
-    """Put the weights of constant inputs into those of their carriers; the result is a copy in float64.
+    """Merge the weights of constant inputs into those of their carriers; the result is a copy in float64.
 
     Example:
         >>> merged(torch.tensor([[1.0, 10.0]]), [Merge(axis=1, into=0, source=[1], scale=[0.5], rows=(0, 1))])

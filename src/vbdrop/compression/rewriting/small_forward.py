@@ -1,4 +1,4 @@
-"""The forward of the small model as a program: modules called by name, and what the class's forward could not do."""
+"""The forward of the small model as a program: modules called by name, with the operations that changed."""
 
 import operator
 from typing import Any
@@ -21,30 +21,30 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
     """Write the graph of the small model.
 
     Args:
-        liveness: Which units stay.
+        liveness: Which units are kept.
         inputs: The inputs that each weight keeps.
         plan: The plan, without a program.
-        fixed_sizes: Whether the graph refuses inputs whose sizes, that of the batch aside, are not the traced ones.
+        fixed_sizes: Whether the graph refuses inputs whose sizes, except for the batch, are not the traced ones.
 
     Returns:
-        The written graph, which also says how it differs from the traced one.
+        The graph writer, which also knows how its graph differs from the traced one.
 
     Raises:
         ProgramError: If an input or output has a structure that a graph cannot have, or other inputs may take another
-            way through the forward.
+            branch of the forward.
     """
     writer = Writer(liveness, inputs, plan)
     traced = liveness.facts.traced
     if traced.packs:
-        raise ProgramError("it packs sequences, and a graph has none")
+        raise ProgramError("it packs sequences, which a graph cannot")
     if traced.effects:
         raise ProgramError("it changes buffers of the model")
     for question, size in traced.guards.items():
-        raise ProgramError(f"a batch of {size} takes another way through it, since it asks for {question}")
+        raise ProgramError(f"a batch of {size} takes another branch of it, since it asks for {question}")
     for argument in traced.inputs:
         for leaf in pytree.tree_leaves(argument.tree):
             if not isinstance(leaf, fx.Node):
-                reason = f"`{argument.name}` holds {leaf!r}, and a graph would go on with it whatever it gets"
+                reason = f"`{argument.name}` holds {leaf!r}, and a graph would always use that value"
                 raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
         _unpack(writer, writer.graph.placeholder(argument.name), argument.tree)
     if fixed_sizes:
@@ -71,7 +71,7 @@ def program_of(writer: Writer) -> ForwardProgram:
     """The written graph as data.
 
     Raises:
-        ProgramError: If the graph holds something that has no such form.
+        ProgramError: If the graph contains something that cannot be written as data.
     """
     buffers = {name: encoded_tensor(tensor) for name, tensor in writer.buffers.items()}
     return ForwardProgram(encode(writer.graph), buffers, _removed(writer.graph, writer.facts.model))
@@ -82,7 +82,7 @@ def _has_nodes(tree: object) -> bool:
 
 
 def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
-    """Take an argument apart that holds several tensors."""
+    """Take apart an argument that holds several tensors."""
     if isinstance(tree, fx.Node):
         writer.values[tree] = value
     elif isinstance(tree, dict | list | tuple):
@@ -94,7 +94,7 @@ def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 
 
 
 def _fix_sizes(writer: Writer, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
-    """Refuse tensors of other sizes than were traced; one that was traced as free may be any."""
+    """Refuse tensors of sizes other than the traced ones; a size that was traced as free may be any."""
     for leaf in pytree.tree_leaves(tree):
         for axis, size in enumerate(leaf.meta["val"].shape):
             if isinstance(size, int):

@@ -1,4 +1,4 @@
-"""Models of several processes: what wraps a model, and must not be used on once the model has become smaller."""
+"""Models in several processes: wrappers that must no longer be used once the model has become smaller."""
 
 import gc
 from typing import Any
@@ -22,7 +22,7 @@ def check_unwrapped(model: nn.Module) -> None:
     if isinstance(model, DistributedDataParallel):
         raise ValueError(
             "`target` must be the model itself; got it inside DistributedDataParallel, which reduces gradients of the "
-            "shapes that it was built with. Apply the plan to `wrapped.module` on every rank, and wrap it anew."
+            "shapes that it was built with. Apply the plan to `wrapped.module` on every rank, and wrap it again."
         )
     if is_sharded(model):
         raise ValueError(
@@ -32,10 +32,10 @@ def check_unwrapped(model: nn.Module) -> None:
 
 
 def retire_wrappers_(model: nn.Module) -> None:
-    """Let every `DistributedDataParallel` around a model raise an error at its next forward.
+    """Make every `DistributedDataParallel` around a model raise an error at its next forward.
 
-    It reduces gradients of the shapes that it was built with: further steps would leave the ranks with different
-    weights, without a word.
+    It reduces gradients of the shapes that it was built with: further steps would silently leave the ranks with
+    different weights.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
@@ -47,6 +47,6 @@ def retire_wrappers_(model: nn.Module) -> None:
 
 def _refuse(wrapper: nn.Module, args: Any) -> None:  # noqa: ANN401 -- whatever the forward takes
     raise RuntimeError(
-        "this DistributedDataParallel was made before its model became smaller, and reduces gradients of the former "
-        "shapes. Wrap the model anew: DistributedDataParallel(wrapped.module)."
+        "this DistributedDataParallel was made before its model became smaller, and reduces gradients of the old "
+        "shapes. Wrap the model again: DistributedDataParallel(wrapped.module)."
     )
