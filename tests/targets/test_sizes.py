@@ -51,7 +51,7 @@ def test_only_what_is_chosen_counts():
     counter = SizeCounter(gated(), (torch.randn(2, 1, 8, 8),), only=lambda module, name: name == "head")
     assert counter.before.weights == 8 * 16 * 5
     assert counter.before.parameters == 8 * 16 * 5 + 5
-    with pytest.raises(ValueError, match="it chose none"):
+    with pytest.raises(ValueError, match="it selected none"):
         SizeCounter(gated(), (torch.randn(2, 1, 8, 8),), only=lambda module, name: False)
 
 

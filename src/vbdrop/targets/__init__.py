@@ -1,4 +1,4 @@
-"""Targets: how small a model has to become, and the way there."""
+"""Targets: how small a model has to become, and how it gets there."""
 
 from vbdrop.targets.pursuit import CutCost, Pursuit, WalkPoint
 from vbdrop.targets.shrink import shrink

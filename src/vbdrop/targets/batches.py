@@ -1,4 +1,4 @@
-"""Training data in the forms in which people have it: loaders, data sets, tensors, arrays, dicts."""
+"""Training data in the usual forms: loaders, data sets, tensors, arrays, dicts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TARGETS = ("labels", "label", "targets", "target", "y")
 """The keys under which a batch that is a dict may have its targets."""
 
 Split = Callable[[Any], tuple[Any, Any]]
-"""Takes a batch apart: its inputs (a tensor, a tuple or a dict), and its targets."""
+"""Splits a batch into its inputs (a tensor, a tuple or a dict) and its targets."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ModelBatch:
     Attributes:
         args: Inputs by position.
         kwargs: Inputs by name.
-        targets: What the model should say.
+        targets: What the model should predict.
     """
 
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class ModelBatch:
         return next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 1)
 
     def outputs(self, model: nn.Module) -> Any:  # noqa: ANN401 -- whatever a model returns
-        """What a model says."""
+        """The outputs of a model."""
         return model(*self.args, **self.kwargs)
 
     def first(self, count: int) -> "ModelBatch":
@@ -51,17 +51,17 @@ class ModelBatch:
 
 
 class Batches:
-    """Batches for a model out of whatever holds the data.
+    """Batches for a model, from data in any of the usual forms.
 
     Args:
         data: A `torch.utils.data.DataLoader` or another iterable of batches with a length; a data set; or a tuple or
             dict of tensors or arrays with one entry per example.
-        what: The name of the argument, for errors.
+        what: The name of the argument, for error messages.
         model: The model, whose device and precision the batches take.
         batch_size: The examples in a batch, for data that does not come in batches.
-        shuffle: Whether such data is gone through in a random order.
-        split: Takes a batch apart, if the usual way does not fit: the last of a tuple are the targets, and of a dict
-            those under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
+        shuffle: Whether such data is visited in random order.
+        split: Splits a batch, if the default does not fit: the last element of a tuple is the targets; in a dict they
+            are under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
 
     Example:
         >>> batches = Batches((np.zeros((10, 3)), np.arange(10)), "train", nn.Linear(3, 2), batch_size=4)
@@ -163,7 +163,7 @@ def _is_arrays(data: Any) -> bool:  # noqa: ANN401
 
 
 def _as_tensor(array: Any) -> Tensor:  # noqa: ANN401
-    """A tensor of an array: whole numbers as int64, others as they are."""
+    """A tensor from an array: integers as int64, others as they are."""
     if isinstance(array, Tensor):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

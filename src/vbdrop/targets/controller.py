@@ -1,4 +1,4 @@
-"""The feedback controller: from the distance to the path to the logarithm of the KL weight."""
+"""The feedback controller: it sets the logarithm of the KL weight from the distance to the path."""
 
 import math
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gains:
-    """How the controller answers.
+    """How the controller reacts.
 
-    The error is a log ratio: how much more evidence than wanted would be lost with the element that has to go next.
+    The error is a log ratio: how much more evidence than desired removing the next element would lose.
 
     Attributes:
-        scale: An error this large is answered with the full rate.
+        scale: The error at which the controller moves at its full rate.
         integral: The full rate: the change of the logarithm over a whole press stage.
         proportional: The change of the logarithm for a change of the error by ``scale``.
-        down: The logarithm stays this close below where it started.
-        up: The same above it.
+        down: How far the logarithm may fall below its start.
+        up: How far it may rise above its start.
     """
 
     scale: float = 3.0
@@ -34,8 +34,8 @@ class Controller:
     most as much as ``scale``.
 
     Args:
-        start: The KL weight at the start.
-        gains: How it answers.
+        start: The initial KL weight.
+        gains: How it reacts.
 
     Example:
         >>> controller = Controller(start=0.01)
@@ -57,7 +57,7 @@ class Controller:
         return math.exp(self.log_weight)
 
     def update(self, error: float, elapsed: float) -> float:
-        """Answer to an error.
+        """React to an error.
 
         Args:
             error: Positive if there is too little pressure.
@@ -77,9 +77,9 @@ class Controller:
         return self.weight
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to go on."""
+        """What a checkpoint needs to resume."""
         return {"start": self.start, "log_weight": self.log_weight, "last": self.last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         self.start, self.log_weight, self.last = state["start"], state["log_weight"], state["last"]

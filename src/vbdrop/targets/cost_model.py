@@ -1,7 +1,7 @@
-"""What every noisy weight and gate costs in the unit of a target, and the size at any cut: quick, and about right.
+"""The cost of every noisy weight and gate in the unit of a target, and the size at any cut: fast and approximate.
 
-`SizeCounter` is exact and takes tens of milliseconds. The controller asks every few steps, so it asks this model: the
-products of the graph, with the units that they read and write, and who of them is alive.
+`SizeCounter` is exact and takes tens of milliseconds. The controller asks every few steps, so it uses this model: the
+products of the graph, with the units that they read and write, and which of them are alive.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Unit
 
 NO_TIME = LayerTimes([], [1], [[0.0]], (1, 1))
-"""Of a product whose layer was not timed."""
+"""The times of a product whose layer was not timed."""
 
 
 @dataclass
 class _Product:
-    """A weight with its sides: input and output units, and what gates them."""
+    """A weight with its input and output units, and their gates."""
 
     weight: str
     per_pair: float
@@ -37,19 +37,19 @@ class _Product:
     gates: tuple[int, ...] = ()
     """The noisy tensors that gate the inputs, one after the other."""
     index: Tensor | None = None
-    """For each input, the number of its gate among all of them; -1 for an input without one."""
+    """For each input, the index of its gate among all of them; -1 for an input without a gate."""
     output_gate: int | None = None
     times: LayerTimes | None = None
-    """The measured times of the layer, where time is what counts."""
+    """The measured times of the layer, for a target that is a time."""
 
     def dense(self, n_inputs: float, n_outputs: float) -> float:
-        """What it costs with so many inputs and outputs and no zeros between them."""
+        """Its cost with this many inputs and outputs and no zeros."""
         if self.times is not None:
             return self.times(n_inputs, n_outputs)
         return self.per_pair * n_inputs * n_outputs / self.groups
 
     def slopes(self, n_inputs: float, n_outputs: float) -> tuple[float, float]:
-        """What one input less and one output less would save."""
+        """What removing one input, and one output, would save."""
         if self.times is not None:
             return self.times.slopes(n_inputs, n_outputs)
         return self.per_pair * n_outputs / self.groups, self.per_pair * n_inputs / self.groups
@@ -71,8 +71,8 @@ class CostModel:
         model: A converted model in its original shape.
         counter: The exact counter of the same model.
         unit: What is counted.
-        timing: The measured times, for ``"latency"``. Sizes are seconds then: the layers' times, on the line through
-            what was measured of the whole model and of the smallest one.
+        timing: The measured times, for ``"latency"``. Sizes are then seconds: the layers' times, calibrated by a line
+            through the measured times of the whole model and of the smallest one.
 
     Example:
         >>> import vbdrop
@@ -121,7 +121,7 @@ class CostModel:
         read = torch.zeros(self._n_units, dtype=torch.bool)
         for product in self._products:
             read[product.inputs] = True
-        self._held = ~read  # the outputs of the network, and what an unknown operation reads
+        self._held = ~read  # the network's outputs, and inputs of unknown operations
         for pinned in counter.facts.pinned:
             self._held[roots[pinned]] = True
         self._rest, self._scale = 0.0, 1.0
@@ -132,7 +132,7 @@ class CostModel:
             self._rest, self._scale = timing.line
 
     def _reads(self, product: _Product, alive: Sequence[Tensor]) -> Tensor:
-        """Which inputs a product reads: those whose gate is alive, and a weight behind it."""
+        """Which inputs a product reads: those whose gate and at least one weight are alive."""
         reads = torch.ones(len(product.inputs), dtype=torch.bool)
         if product.index is not None:
             gates = torch.cat([alive[gate] for gate in product.gates])
@@ -142,7 +142,7 @@ class CostModel:
         return reads
 
     def _weights(self, product: _Product, alive: Sequence[Tensor]) -> Tensor | None:
-        """How many weights live between an output and an input: [outputs, inputs]; None where all do."""
+        """How many weights are alive between an output and an input: [outputs, inputs]; None if all are."""
         if product.noisy is None or product.groups > 1:
             return None
         mask = alive[product.noisy]
@@ -167,7 +167,7 @@ class CostModel:
         return float(inputs.sum()), float(units[product.outputs].sum())
 
     def size(self, alive: Sequence[Tensor]) -> float:
-        """The size with these elements alive: one boolean tensor per noisy tensor, in the order of `prunables`."""
+        """The size if these elements are alive: one boolean tensor per noisy tensor, in the order of `prunables`."""
         units = self._units_alive(alive)
         return self._rest + self._scale * sum(self._size_of(product, alive, units) for product in self._products)
 
@@ -184,7 +184,7 @@ class CostModel:
         return nonzero if self.unit == "weights" else min(4 * dense, dense / 8 + 4 * nonzero)
 
     def savings(self, alive: Sequence[Tensor]) -> list[Tensor]:
-        """What the removal of each element saves, as things are: one tensor per noisy tensor, in the target's unit."""
+        """What removing each element saves at present: one tensor per noisy tensor, in the target's unit."""
         units = self._units_alive(alive)
         found = [torch.zeros(element.shape, dtype=torch.float64) for element in alive]
         readers = torch.zeros(self._n_units, dtype=torch.float64)
@@ -205,7 +205,7 @@ class CostModel:
         return found
 
     def _add_streams(self, found: list[Tensor], writers: Tensor) -> None:
-        """Add to the gates of streams what all layers cost that write or read them; each gate counts once."""
+        """Add the cost of all layers that write or read a stream to the stream's gates; each gate counts once."""
         behind = writers.clone()
         for product in self._products:
             if product.index is None:  # its inputs have their gates in a norm, or none at all
@@ -234,7 +234,7 @@ def _norms_of(model: nn.Module, counter: SizeCounter, roots: Tensor, entries: di
 
 
 def press_by_cost_(model: nn.Module, costs: CostModel) -> None:
-    """Let the KL of each gate count by what its channel costs, in factors with mean 1, in place.
+    """Weight the KL of each gate by the cost of its channel, with factors of mean 1, in place.
 
     Args:
         model: A converted model; single noisy weights, which all cost the same, are left alone.

@@ -1,4 +1,4 @@
-"""Which elements go: by the evidence that is lost per unit that is saved, until a size is met exactly."""
+"""Which elements to remove: those with the least evidence lost per unit saved, until a size is met exactly."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from vbdrop.targets.cost_model import CostModel
 from vbdrop.targets.prunable import Prunable, plain_without, prunables, worth
 
 SHARE_PER_STEP = 0.2
-"""At most this share of the living elements of one tensor goes at one step on the path, but always one may."""
+"""At most this share of a tensor's live elements is removed per step on the path, but always at least one may be."""
 
 CLOSE = 0.97
-"""A cut that ends below this share of its limit looks for another one."""
+"""If a cut ends below this share of its limit, another one is tried."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """All elements of a model, those that lose the least evidence per unit saved first.
+    """All elements of a model, ordered by evidence lost per unit saved, the least first.
 
     Attributes:
         masks: For each tensor, which elements are alive.
-        flat: The log evidence per unit of each element of all tensors, one after the other; infinite for what may not
-            go.
-        order: The elements of ``flat`` that may go, the least worth first.
+        flat: The log evidence per unit of each element, for all tensors concatenated; infinite for elements that must
+            stay.
+        order: The elements of ``flat`` that may be removed, the least valuable first.
     """
 
     masks: list[Tensor]
@@ -32,7 +32,7 @@ class Order:
     order: Tensor
 
     def without(self, count: int, *others: int) -> list[Tensor]:
-        """What is gone when the first ``count`` elements of the order and some others go, too: masks of the tensors."""
+        """Masks of what is removed once the first ``count`` elements of the order and some others are, too."""
         gone = torch.zeros(len(self.flat), dtype=torch.bool)
         gone[self.order[:count]] = True
         gone[list(others)] = True
@@ -44,7 +44,7 @@ class Order:
         return torch.split(self.flat, [mask.numel() for mask in self.masks])[tensor]
 
     def first_of_each(self, count: int) -> list[int]:
-        """Of each tensor, the first element in the order after ``count`` of them, in their order."""
+        """The first element of each tensor after the first ``count`` in the order, in their order."""
         ends = torch.tensor([mask.numel() for mask in self.masks]).cumsum(0)
         left = self.order[count:]
         tensors = torch.bucketize(left, ends, right=True)
@@ -54,14 +54,14 @@ class Order:
 
 @torch.no_grad()
 def order_of(found: Sequence[Prunable], costs: CostModel, *, limited: bool = False) -> Order:
-    """Put all living elements in order.
+    """Put all live elements in order.
 
-    The best element of every tensor stays whatever it is worth, so that no layer is ever emptied.
+    The best element of every tensor is always kept, so that no layer is ever emptied.
 
     Args:
         found: What can be removed.
         costs: What each element costs.
-        limited: Whether only `SHARE_PER_STEP` of each tensor may go.
+        limited: Whether at most `SHARE_PER_STEP` of each tensor may be removed.
     """
     masks = [one.alive() for one in found]
     values = []
@@ -79,9 +79,9 @@ def order_of(found: Sequence[Prunable], costs: CostModel, *, limited: bool = Fal
 
 
 def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) -> int | None:
-    """How many elements of the order have to go until the size is within the limit; None if it never is.
+    """How many elements of the order must be removed until the size is within the limit; None if it never is.
 
-    The size is nearly linear in their number, so the search tries where a line would end, and the middle in turn.
+    The size is nearly linear in their number, so the search alternates between linear interpolation and bisection.
     """
     low, high = 0, len(order.order)
     size_low = size(order.without(low))
@@ -107,10 +107,10 @@ def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) ->
 def exact_cut(
     model: nn.Module, costs: CostModel, size: Callable[[nn.Module], float], limit: float
 ) -> list[Tensor] | None:
-    """What has to go from a model so that it meets a limit: for each of `prunables` a mask; None if it cannot.
+    """What to remove from a model so that it meets a limit: a mask for each of `prunables`; None if it cannot.
 
-    Elements go in their order. Where the last one leaves the model more than `CLOSE` below the limit, another one goes
-    in its place if that ends nearer to it; and what fits after all stays.
+    Elements are removed in order. If the last one leaves the model below `CLOSE` of the limit, another one is removed
+    in its place if that ends closer to it; and elements that still fit are kept.
 
     Args:
         model: A converted model; it is not changed.
@@ -149,7 +149,7 @@ def _nearest(
 def with_spared(
     order: Order, size: Callable[[list[Tensor]], float], limit: float, gone: list[Tensor], found: float
 ) -> tuple[list[Tensor], float]:
-    """A cut without what need not go: of each tensor the best elements stay that fit into the limit after all."""
+    """A cut without unnecessary removals: of each tensor, the best elements that still fit the limit are kept."""
     for tensor, mask in enumerate(gone):
         while found < CLOSE * limit:
             cut = (mask & order.masks[tensor]).flatten().nonzero()[:, 0]

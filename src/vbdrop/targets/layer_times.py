@@ -1,4 +1,4 @@
-"""How long one layer takes with fewer channels, measured on this machine: the model of its kernels for a time limit."""
+"""How long one layer takes with fewer channels, measured on this machine, for targets that are times."""
 
 import copy
 import itertools
@@ -18,8 +18,8 @@ from vbdrop.exporting.onnx import open_session, ort_value, require_packages
 from vbdrop.exporting.runtimes import RUNTIMES, in_torch
 
 SHARES = {"onnx": (1.0, 0.5, 0.25, 0.0), "torch": (1.0, 0.5, 0.25, 0.0), "c": (1.0, 0.0)}
-"""Runtime -> the shares of its channels with which a layer is timed, on either side; 0 stands for one channel. C has to
-be compiled for each, and its loops take a time that grows evenly."""
+"""Runtime -> the shares of its channels with which a layer is timed, on either side; 0 stands for one channel. C code
+must be compiled for each size, and the time of its loops grows evenly."""
 
 ROUNDS = 30
 """How often each size is timed."""
@@ -28,7 +28,7 @@ BLOCK = 8
 """The number of channels that a runtime may handle together."""
 
 SAME = 0.97
-"""Half a block less that takes more than this share of the time is not worth removing."""
+"""If a layer with half a block less takes more than this share of the time, the runtime works in blocks."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class LayerTimes:
     """The time of one layer over its numbers of channels, between which it is interpolated.
 
     Attributes:
-        inputs: The numbers of input channels that were timed, rising; none where they go in step with the outputs, as
-            in a convolution with groups.
+        inputs: The numbers of input channels that were timed, ascending; empty if they change with the outputs, as in
+            a convolution with groups.
         outputs: The same for output channels.
         seconds: For each of ``inputs``, the seconds with each of ``outputs``.
         blocks: How many input and output channels the runtime handles together: `BLOCK`, or 1.
@@ -54,12 +54,12 @@ class LayerTimes:
     blocks: tuple[int, int]
 
     def __call__(self, n_inputs: float, n_outputs: float, *, smooth: bool = False) -> float:
-        """The seconds with so many channels.
+        """The seconds with this many channels.
 
         Args:
             n_inputs: The input channels.
             n_outputs: The output channels.
-            smooth: Whether blocks are left out of account.
+            smooth: Whether to ignore blocks.
         """
         if not smooth:
             n_inputs = _whole(n_inputs, self.blocks[0], self.inputs)
@@ -68,7 +68,7 @@ class LayerTimes:
         return max(0.0, _between(self.inputs, row, n_inputs) if self.inputs else row[0])
 
     def slopes(self, n_inputs: float, n_outputs: float) -> tuple[float, float]:
-        """What one input and one output channel less would save, about, blocks aside; never less than nothing."""
+        """About what removing one input and one output channel would save, ignoring blocks; never negative."""
         now = self(n_inputs, n_outputs, smooth=True)
         fewer = max(1.0, n_inputs / 4), max(1.0, n_outputs / 4)
         saved = (
@@ -79,7 +79,7 @@ class LayerTimes:
 
 
 def undisturbed(seconds: Sequence[float]) -> float:
-    """The time of a call that nothing else on the machine disturbs: the first decile of what was measured.
+    """The time of an undisturbed call: the first decile of the measurements.
 
     Example:
         >>> undisturbed([1.0, 1.0, 1.1, 5.0, 9.0])
@@ -93,7 +93,7 @@ def _whole(count: float, block: int, timed: Sequence[int]) -> float:
 
 
 def _between(places: Sequence[int], values: Sequence[float], at: float) -> float:
-    """Linear interpolation, straight on below the first place and above the last."""
+    """Linear interpolation, extended below the first point and above the last."""
     if len(places) == 1:
         return values[0] * at / places[0]
     last = next((index for index in range(1, len(places) - 1) if at <= places[index]), len(places) - 1)
@@ -105,8 +105,8 @@ def time_layer(layer: nn.Module, input_shape: Sequence[int], runtime: str) -> La
     """Time a linear layer or a convolution over a grid of its channels.
 
     Args:
-        layer: A plain layer without groups, or with them: then all channels go in step, and one size is timed.
-        input_shape: The shape of what enters it, with the batch.
+        layer: A plain layer. With groups, all channels change together, and one size is timed.
+        input_shape: The shape of its input, with the batch.
         runtime: ``"onnx"``, ``"torch"`` or ``"c"``.
 
     Example:
@@ -136,7 +136,7 @@ def time_layer(layer: nn.Module, input_shape: Sequence[int], runtime: str) -> La
 
 
 def _grid(count: int, shares: Sequence[float]) -> list[int]:
-    """Numbers of channels, whole blocks where there are any."""
+    """Numbers of channels, in whole blocks if possible."""
     found = {max(1, round(share * count)) for share in shares}
     return sorted({max(1, n // BLOCK * BLOCK) if n > BLOCK and n != count else n for n in found})
 
@@ -198,7 +198,7 @@ def _c_case(layer: nn.Module, shape: Sequence[int], path: Path) -> Case:
 
 
 def _onnx_case(layer: nn.Module, shape: Sequence[int], path: Path) -> Case:
-    """One layer as a graph of its own: written directly, since torch's exporter takes a second for each."""
+    """One layer as an ONNX graph, written directly, since torch's exporter takes a second for each."""
     require_packages()
     path = path.with_suffix(".onnx")
     path.write_bytes(_onnx_graph(layer, shape))

@@ -1,4 +1,4 @@
-"""Losses and errors for a model whose outputs and targets are known: classes, or numbers."""
+"""Default losses and errors, for targets that are classes or numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def checked_loss(loss: Loss, model: nn.Module, batch: ModelBatch) -> Tensor:
 
 @torch.no_grad()
 def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
-    """The error of a model in eval mode: percent of wrong classes, or the mean loss where targets are numbers.
+    """The error of a model in eval mode: percent of wrong classes, or the mean loss if targets are numbers.
 
     Example:
         >>> x = torch.eye(3)

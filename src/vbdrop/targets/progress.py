@@ -9,7 +9,7 @@ from vbdrop.targets.shrink_result import CurvePoint
 from vbdrop.targets.sizes import in_words
 
 Progress = Callable[[CurvePoint, int], None]
-"""Called after every epoch with its point and the number of epochs in all."""
+"""Called after every epoch with its point and the total number of epochs."""
 
 
 class ProgressLine:

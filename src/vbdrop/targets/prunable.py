@@ -1,4 +1,4 @@
-"""The elements that a target may remove: noisy weights and gates, with what each is worth and what it costs."""
+"""The elements that a target may remove: noisy weights and gates, with the value and the cost of each."""
 
 import copy
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.variational import NO_VARIANCE
 
 LARGEST = 80.0
-"""Beyond this ``log_alpha`` the evidence counts as there, so that its logarithm is finite."""
+"""Above this ``log_alpha`` the evidence is taken at this value, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def prunables(model: nn.Module) -> list[Prunable]:
 
 
 def check_whole(model: nn.Module) -> None:
-    """Refuse a model of which this process has only a part.
+    """Refuse a model of which this process holds only a part.
 
     Raises:
         ValueError: Its parameters are distributed over processes.
@@ -92,17 +92,17 @@ def log_evidence(log_alpha: Tensor) -> Tensor:
 
 @torch.no_grad()
 def worth(found: Prunable, saving: Tensor, alive: Tensor) -> Tensor:
-    """The logarithm of the evidence that is lost per unit that is saved: the least goes first.
+    """The logarithm of the evidence lost per unit saved: the least is removed first.
 
-    The KL of an element with a ``kl_factor`` counts so many times, and so does its evidence.
+    The KL of an element is multiplied by its ``kl_factor``, and so is its evidence.
 
     Args:
         found: A noisy tensor.
         saving: What each element saves.
-        alive: The elements to look at.
+        alive: The elements to consider.
 
     Returns:
-        One number for each element that is alive, in their order.
+        One number for each live element, in order.
     """
     factor = torch.as_tensor(found.entry.kl_factor).detach().cpu().double().expand(alive.shape)[alive]
     evidence = log_evidence(found.entry.log_alpha_full().cpu()[alive])
@@ -111,11 +111,11 @@ def worth(found: Prunable, saving: Tensor, alive: Tensor) -> Tensor:
 
 @torch.no_grad()
 def plain_without(model: nn.Module, removed: Sequence[Tensor]) -> nn.Module:
-    """A plain copy of a model in eval mode, without these elements and with all others, dead by their rates or not.
+    """A plain copy of a model in eval mode, without these elements but with all others, even those dead by their rates.
 
     Args:
         model: A converted model; it is not changed.
-        removed: For each of `prunables`, which elements go.
+        removed: For each of `prunables`, which elements are removed.
     """
     small = copy.deepcopy(model)
     for found, mask in zip(prunables(small), removed, strict=True):

@@ -1,4 +1,4 @@
-"""A target in pursuit: the observer of the ELBO that presses, cuts and refines, step by step."""
+"""The pursuit of a target: the observer of the ELBO that presses, cuts and refines, step by step."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,31 +23,31 @@ from vbdrop.targets.stopwatch import Stopwatch, Timing
 from vbdrop.targets.target import Target
 
 UPDATES = 100
-"""The controller answers so many times in the press stage."""
+"""The number of updates of the controller in the press stage."""
 
 EXACT_EVERY = 10
-"""After so many of them the estimated size is compared with the exact one; after each of the last so many, too."""
+"""The estimated size is compared with the exact one after every this many updates, and after each of the last ones."""
 
 MEASURE_EVERY = 10
 """The same for a target that is a time, which takes seconds to measure."""
 
 MOST_CUTS = 4
-"""A cut whose time is missed is corrected, at most so often."""
+"""How often a cut that misses its time is corrected at most."""
 
 NEAR = 0.93
-"""A time that ends below this share of its limit is cut again, less far."""
+"""If a time ends below this share of its limit, the model is cut again, by less."""
 
 MARGIN = 1.02
 """The path ends a little above the target, so that the cut, which is exact, does the rest."""
 
 FARTHEST = 100.0
-"""A target with ``within`` walks down to at most so many times fewer."""
+"""The largest factor by which a target with ``within`` shrinks the model."""
 
 REFERENCE = 1.5
-"""The ``log_alpha`` that the element which has to go next should have: more presses harder."""
+"""The ``log_alpha`` that the next element to be removed should have: more presses harder."""
 
 START_NATS = 0.1
-"""The KL adds so many nats per example at the start: hardly any pressure, whatever the number of weights."""
+"""The nats per example that the KL adds at the start: hardly any pressure, whatever the number of weights."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class WalkPoint:
         size: The size in the target's unit.
         path: The size that the path asks for.
         kl_weight: The KL weight that was found.
-        error: How much more evidence than wanted the next element to go is worth, as a log ratio.
+        error: How much more evidence than desired the next element to be removed carries, as a log ratio.
     """
 
     step: int
@@ -71,14 +71,14 @@ class WalkPoint:
 
 @dataclass(frozen=True)
 class CutCost:
-    """What the cut at the end of the press stage cost.
+    """The cost of the cut at the end of the press stage.
 
     Attributes:
         step: The optimizer steps before it.
         size_before: The size before it, in the target's unit.
         size: The size after it; a time by the model of its layers.
-        elements: How many weights or gates went.
-        nats: The log evidence that went with them.
+        elements: How many weights or gates were removed.
+        nats: The log evidence lost with them.
         nats_per_example: The same as an estimate of the rise of the loss per example: times the KL weight, over the
             number of training examples.
         error_before: The measured error before it, or None.
@@ -98,9 +98,9 @@ class CutCost:
 class Pursuit:
     """Steers a model in training to its target. `vbdrop.ELBO` makes one for its ``target``.
 
-    In the press stage, elements go along a geometric path of sizes: at each update those that lose the least evidence
-    per unit saved. The controller raises or lowers the KL weight so that what has to go next is worth next to nothing.
-    The stage ends with a cut that meets the target exactly, and in the last one what is gone stays gone.
+    In the press stage, elements are removed along a geometric path of sizes: at each update those that lose the least
+    evidence per unit saved. The controller raises or lowers the KL weight so that the next ones carry almost none.
+    The stage ends with a cut that meets the target exactly; in the last stage, what was removed stays removed.
 
     Args:
         target: The target, with its length and example inputs.
@@ -113,10 +113,10 @@ class Pursuit:
     Attributes:
         before: The size of the whole model, in the target's unit.
         limit: The size to reach.
-        least: The least size that can be reached.
+        least: The smallest size that can be reached.
         timing: What was measured at the start, for a target that is a time.
         walk: The updates so far.
-        cut_cost: What the cut cost, once it was made.
+        cut_cost: What the cut cost, once it has been made.
         judge: Measures the error of a plain model, for ``cut_cost``; None to leave that out.
         step: The optimizer steps so far.
     """
@@ -149,7 +149,7 @@ class Pursuit:
         elbo.kl_weight = self.controller.weight
 
     def look_again(self) -> None:
-        """Trace the model in the shape that it has now, and see what everything in it costs."""
+        """Trace the model in its present shape, and build the cost model."""
         model, unit = self.model, self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
@@ -182,7 +182,7 @@ class Pursuit:
         return "refine" if self.is_cut else self.path.stage(self.share)
 
     def _check_reachable(self) -> None:
-        """Refuse what the removable share cannot reach, and what is reached already."""
+        """Refuse a target that cannot be reached, or that has already been reached."""
         asked, whole, rest = (in_words(size, self.target.measured) for size in (self.limit, self.before, self.least))
         if self.limit >= self.before:
             raise ValueError(f"{self.target} is not below the size of the model, {whole}.")
@@ -238,14 +238,14 @@ class Pursuit:
         return done % EXACT_EVERY == 0 or done > UPDATES - EXACT_EVERY
 
     def _press(self) -> None:
-        """Remove what the path asks for, and let the controller answer."""
+        """Remove what the path asks for, and update the controller."""
         found = prunables(self.model)
         if self._is_compared():
             self._compare()
         wanted = max(self.path(self.share), MARGIN * self.limit)
         order = order_of(found, self.costs, limited=True)
         count = fewest(order, lambda gone: self._estimate([~mask for mask in gone]), wanted)
-        count = len(order.order) if count is None else max(0, count - 1)  # the last one would end below the path
+        count = len(order.order) if count is None else max(0, count - 1)  # the last element would end below the path
         gone = order.without(count)
         elapsed = 1 / UPDATES
         error = self._error(order, count)
@@ -280,9 +280,9 @@ class Pursuit:
         return self.seconds(compress(plain, self.target.example_inputs or ()))
 
     def _error(self, order: Order, count: int) -> float:
-        """The log of what the next element is worth, over what one at `REFERENCE` with the mean cost is worth.
+        """The log of the next element's value, relative to one at `REFERENCE` with the mean cost.
 
-        Where the survivors of the whole run would be dead by their rates, there is too much pressure, whatever is next.
+        If the survivors of the whole run would be dead by their rates, there is too much pressure, whatever comes next.
         """
         if not len(order.order):
             return -self.controller.gains.scale
@@ -294,7 +294,7 @@ class Pursuit:
         return following - float(log_evidence(torch.tensor(REFERENCE))) - self._log_factor_per_unit(order)
 
     def _log_factor_per_unit(self, order: Order) -> float:
-        """The mean log of an element's KL factor over what it saves, over all that live."""
+        """The mean log of an element's KL factor over its saving, for all live elements."""
         total, living = 0.0, 0.0
         for one, mask, saving in zip(prunables(self.model), order.masks, self.costs.savings(order.masks), strict=True):
             factor = torch.as_tensor(one.entry.kl_factor).detach().cpu().double().expand(mask.shape)
@@ -306,7 +306,7 @@ class Pursuit:
         """Meet the target exactly, for good; the survivors lose their noise.
 
         Raises:
-            RuntimeError: The model does not fit, whatever is removed.
+            RuntimeError: The model does not fit even if everything possible is removed.
         """
         gone = self._to_cut()
         if self.cut_cost is None:
@@ -318,7 +318,7 @@ class Pursuit:
         self.is_cut = True
 
     def _to_cut(self) -> list[Tensor]:
-        """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
+        """What to remove to meet the limit. A time is measured, and the cut is corrected until it is met."""
         limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(self.model)
         for trial in range(MOST_CUTS):
             gone = exact_cut(self.model, self.costs, self.exact_size, limit)
@@ -352,7 +352,7 @@ class Pursuit:
     # files
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to go on; what has been removed is in the model's own ``state_dict``."""
+        """What a checkpoint needs to resume; what has been removed is in the model's own ``state_dict``."""
         return {
             "step": self.step,
             "is_cut": self.is_cut,
@@ -365,7 +365,7 @@ class Pursuit:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         self.step, self.is_cut, self._ratio = state["step"], state["is_cut"], state["ratio"]
         self._epoch, self._epoch_start, self._epoch_steps = state["epoch"]
         self.controller.load_state_dict(state["controller"])

@@ -1,4 +1,4 @@
-"""A model that gets smaller while a target is pursued: what has been removed for good leaves it and its optimizer."""
+"""A model that shrinks while a target is pursued: what was removed for good leaves the model and its optimizer."""
 
 import copy
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from vbdrop.targets.target import Inputs
 
 
 class Reshaping:
-    """Takes out of a model in training what a pursuit has removed; the forward stays as it is.
+    """Removes from a model in training what a pursuit has marked as removed; the forward stays as it is.
 
     Args:
         model: The converted model, in its original shape.
         inputs: Example inputs.
 
     Attributes:
-        plans: What was taken out so far, one plan after the other.
+        plans: What was taken out so far, as a list of successive plans.
 
     Example:
         >>> import torch, vbdrop
@@ -42,7 +42,7 @@ class Reshaping:
     def step_(self, model: nn.Module, optimizer: Optimizer) -> bool:
         """Take out what has been removed by now, in place; return whether anything was.
 
-        A layer without a bias that would get one for the constants of what goes stays as it is.
+        A layer without a bias that would need one for folded constants stays as it is.
         """
         plain = plain_without(model, [~one.alive() for one in prunables(model)])
         plan = compress(plain, self._inputs, rewrite=False, recalibrate=False).plan

@@ -1,4 +1,4 @@
-"""The file in which a run of `vbdrop.shrink` is kept between two epochs."""
+"""The file in which a run of `vbdrop.shrink` is saved between epochs."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ class RunFile:
 
     Args:
         path: The file; its folder must exist.
-        identity: What the run is, as plain data. Another one does not go on from it.
+        identity: What the run is, as plain data. A different run does not resume from it.
 
     Example:
         >>> import tempfile

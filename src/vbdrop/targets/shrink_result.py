@@ -1,4 +1,4 @@
-"""What `vbdrop.shrink` returns."""
+"""The result of `vbdrop.shrink`."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -44,7 +44,7 @@ class ShrinkResult:
     """The small model, and how it came about; print it.
 
     Attributes:
-        small: What `vbdrop.compress` gave: the small model, its plan and its summary.
+        small: The result of `vbdrop.compress`: the small model, its plan and its summary.
         target: The target.
         unit: What the target counts.
         limit: The largest size that it allows; None for ``within``.
@@ -54,7 +54,7 @@ class ShrinkResult:
         error: The error of the small model; None without validation data.
         curve: One point per epoch.
         walk: The updates of the controller.
-        cut: What the cut cost.
+        cut: The cost of the cut.
     """
 
     small: Compressed

@@ -29,22 +29,22 @@ from vbdrop.targets.target import Target, Unit
 from vbdrop.targets.tolerance import Tolerance
 
 RATE_TRAVEL = 30.0
-"""The rates may move by so much in ``log_alpha`` in the press stage, so their learning rate is this over its steps."""
+"""How far the rates may move in ``log_alpha`` in the press stage; their learning rate is this divided by its steps."""
 
 LAST_LR = 0.01
 """The learning rate falls to this share of itself in the refining stage."""
 
 EXAMPLES = 8
-"""With so many examples the model is traced."""
+"""The number of examples with which the model is traced."""
 
 NOISE = 0.05
-"""A time this much above its limit is not cut again, since it was within the limit when it was cut."""
+"""A time at most this factor above its limit is not cut again, since it was within the limit at the cut."""
 
 MOST_CUTS = 10
-"""A model that is above its limit after the refining is cut again, at most so often."""
+"""How often a model that is above its limit after the refining is cut again at most."""
 
 RECALIBRATION_BATCHES = 50
-"""BatchNorm is computed again over at most so many batches."""
+"""The largest number of batches over which BatchNorm statistics are recomputed."""
 
 
 class ShrinkRun:
@@ -59,10 +59,10 @@ class ShrinkRun:
         loss: The loss of outputs and targets.
         lr: The learning rate of the weights.
         modes: What becomes noisy.
-        optimizer: Makes the optimizer.
-        seed: Of the order of the data and of the noise.
-        checkpoint: Where the run is kept, or None.
-        shrink_every: After every so many epochs, what has been removed leaves the model; None for never.
+        optimizer: Creates the optimizer.
+        seed: The seed for the order of the data and for the noise.
+        checkpoint: Where the run is saved, or None.
+        shrink_every: The number of epochs after which removed elements leave the model; None for never.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ShrinkRun:
 
     @property
     def pursued(self) -> Unit:
-        """What the run counts on its way."""
+        """What the run counts during training."""
         return self.target.measured
 
     def _new_optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
@@ -133,7 +133,7 @@ class ShrinkRun:
         return {"settings": settings, "modes": [type(mode).__name__ for mode in self.modes], "shapes": shapes}
 
     def _rehearse(self) -> None:
-        """See on a copy that the target can be reached, before anything is trained."""
+        """Check on a copy that the target can be reached, before anything is trained."""
         model = copy.deepcopy(self.model)
         with torch.random.fork_rng(devices=[]):
             checked_loss(self.loss, model, self._example)
@@ -144,7 +144,7 @@ class ShrinkRun:
     # the epochs
 
     def finish(self, report: Progress | None) -> ShrinkResult:
-        """Run the epochs that are left, and compress."""
+        """Run the remaining epochs, and compress."""
         with torch.random.fork_rng(devices=[]):
             self._resume()
             if self.done == 0 and self.train_epochs == 0:
@@ -182,7 +182,7 @@ class ShrinkRun:
         self._elbo.observers.append(self._pursuit)
 
     def _reshape(self) -> None:
-        """Let what has been removed leave the model, if that is due; for ``within``, once there is no way back."""
+        """Take removed elements out of the model if that is due; for ``within``, once the run cannot go back."""
         if self._pursuit is None or self._reshaping is None or self._shrink_every is None:
             return
         is_due = (self.done - self.train_epochs) % self._shrink_every == 0 and self.done < self.epochs
@@ -207,7 +207,7 @@ class ShrinkRun:
         return total / len(self.data)
 
     def _schedule(self, pursuit: Pursuit) -> None:
-        """Let the learning rate fall while the survivors are refined."""
+        """Lower the learning rate while the survivors are refined."""
         if pursuit.is_cut and self.target.refine > 0:
             left = (1 - pursuit.step / float(self.target.steps or 1)) / self.target.refine
             for group, lr in zip(self._optimizer.param_groups, self._lrs, strict=True):
@@ -238,14 +238,14 @@ class ShrinkRun:
         return None if self.valid is None else error_of(model, self.valid, self.loss)
 
     def _judged(self, plain: nn.Module) -> float | None:
-        """The error of a plain network in the middle of an epoch; the noise and the order of the data do not change."""
+        """The error of a plain network in mid-epoch, without affecting the noise or the order of the data."""
         if self.valid is None and self._asked.evaluate is None:
             return None
         with torch.random.fork_rng(devices=[]):
             return self._error(self._recalibrated(plain))
 
     def _plain(self, *, whole: bool = False) -> nn.Module:
-        """The plain network of this moment, with all that has not been removed; in the original shape if ``whole``."""
+        """The plain network at this moment, without what was removed; in the original shape if ``whole``."""
         model = self._reshaping.whole(self.model) if whole and self._reshaping is not None else self.model
         plain = plain_without(model, [~one.alive() for one in prunables(model)])
         return self._recalibrated(plain)
@@ -269,8 +269,8 @@ class ShrinkRun:
     def _fitting(self, pursuit: Pursuit) -> tuple[Compressed, float]:
         """The compressed model and its size.
 
-        A channel that was the constant zero at the cut may be another constant after the refining, which takes weights
-        to carry: what is then above the limit is cut again.
+        A channel that was the constant zero at the cut may be another constant after the refining, which needs weights
+        to carry it: a model that is then above the limit is cut again.
         """
         limit = pursuit.limit
         for cuts in range(MOST_CUTS):
@@ -285,7 +285,7 @@ class ShrinkRun:
         return small, size
 
     def _size(self, small: Compressed, pursuit: Pursuit) -> float:
-        """The size of the small model itself; where only some modules count, what the counter says."""
+        """The size of the small model itself; if only some modules count, the counter's result."""
         if self.pursued == "latency":
             return pursuit.seconds(small)
         if self._asked.only is not None:

@@ -1,4 +1,4 @@
-"""What a model would cost if it were compressed as it is now: counted without making the small model."""
+"""The size of a model if it were compressed now, counted without building the small model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from vbdrop.layers.modes import Filter
 
 @dataclass(frozen=True)
 class Sizes:
-    """The size of a model in every unit that a target may have.
+    """The size of a model in every unit of a target.
 
     Attributes:
         weights: Non-zero weights (matrices and kernels; not biases or normalization).
-        parameters: All parameters that are there, zero or not.
-        bytes: About the bytes in a file; see `vbdrop.compression.summary.stored_bytes`.
+        parameters: All remaining parameters, zero or not.
+        bytes: The approximate bytes in a file; see `vbdrop.compression.summary.stored_bytes`.
         macs: Multiply-adds per example.
         shapes: Weight -> its shape.
     """
@@ -54,13 +54,13 @@ def in_words(size: float, unit: str) -> str:
 
 
 class SizeCounter:
-    """Counts what a converted model would be after `vbdrop.compress`; the model is traced once.
+    """Counts the size of a converted model after `vbdrop.compress`; the model is traced once.
 
     Args:
         model: The model, converted or plain, in its original shape.
         args: Example inputs by position.
         kwargs: Example inputs by name.
-        only: Chooses the modules that are counted; None for all.
+        only: Selects the modules that are counted; None for all.
         rewrite: Whether the forward may be replaced.
 
     Attributes:
@@ -104,11 +104,11 @@ class SizeCounter:
         modules = dict(plain.named_modules())
         self.counted = {name for name in plain.state_dict() if only is None or only(modules[owner(name)], owner(name))}
         if not self.counted:
-            raise ValueError("`only` must choose at least one module that has parameters; it chose none.")
+            raise ValueError("`only` must select at least one module that has parameters; it selected none.")
         self.before = _sizes(plain, plain.state_dict(), make_plan(self._traced, plain).plan, self.counted, dense=True)
 
     def count(self, model: nn.Module) -> Sizes:
-        """What compression would leave of this model, which has the structure of the one that was traced."""
+        """The size of this model after compression; it has the structure of the traced one."""
         return self.count_plain(masked_copy(model, None))
 
     def count_plain(self, plain: nn.Module) -> Sizes:

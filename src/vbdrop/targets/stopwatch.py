@@ -23,14 +23,14 @@ ROUNDS = 200
 """How often a whole model is timed."""
 
 LAYERS: tuple[type[Any], ...] = (nn.Linear, *CONVOLUTIONS)
-"""Layers whose times over their channels are measured; others count as they are."""
+"""Layers that are timed with fewer channels; others count as they are."""
 
 
 class Stopwatch:
     """Measures small models as `vbdrop.measure` does, each against the original in the same rounds.
 
-    A machine is not equally busy at all times. So the time of a small model is scaled by what the original takes now
-    and took at the start.
+    A machine is not equally busy at all times, so the time of a small model is scaled by the ratio of the original's
+    time at the start to its time now.
 
     Args:
         model: The original, plain.
@@ -49,7 +49,7 @@ class Stopwatch:
         self._original: TimedRuntime | None = None
 
     def whole(self) -> tuple[float, float]:
-        """Seconds per call of the original, and in the runtime in which it is compared."""
+        """Seconds per call of the original, and the same in the runtime used for comparison."""
         return self._measured(self._plain)
 
     def _measured(self, small: nn.Module | Compressed) -> tuple[float, float]:
@@ -61,7 +61,7 @@ class Stopwatch:
         return undisturbed(found["small"]), undisturbed(found["original"])
 
     def _opened(self, model: nn.Module | Compressed) -> TimedRuntime:
-        """A model, ready to be timed; what it was loaded from is gone by then."""
+        """A model, ready to be timed; the file that it was loaded from has been deleted."""
         if self.runtime == "torch":
             return in_torch(plain_copy(model, self._inputs)[0])
         with tempfile.TemporaryDirectory(prefix="vbdrop-") as folder:
@@ -74,7 +74,7 @@ class Stopwatch:
         return seconds * reference / now
 
     def compressed(self, plain: nn.Module, reference: float) -> float:
-        """The same for what compression leaves of a plain model with zeros."""
+        """The same for a plain model with zeros, after compression."""
         return self.seconds(compress(plain, self._inputs), reference)
 
 
@@ -87,8 +87,8 @@ class Timing:
         reference: The same in the runtime that later measurements are compared in.
         layers: Weight -> the times of its layer.
         transposed: Those whose first axis runs over inputs.
-        line: Constant and slope of the line from the sum of the layers' times to the time of a model, through what was
-            measured of the whole one and of the smallest.
+        line: Intercept and slope of the line from the sum of the layers' times to the time of a model, through the
+            measured times of the whole model and the smallest.
     """
 
     before: float
@@ -117,7 +117,7 @@ class Timing:
         return replace(timing, line=(before - slope * most, slope))
 
     def seconds(self, shapes: Mapping[str, Sequence[int]]) -> float:
-        """The time of a model whose weights have these shapes; a layer that is gone takes none."""
+        """The time of a model whose weights have these shapes; a removed layer takes no time."""
         total = 0.0
         for weight, times in self.layers.items():
             if (shape := shapes.get(weight)) is not None:

@@ -1,4 +1,4 @@
-"""`Target`: how small a model has to become, in the unit that its user knows."""
+"""`Target`: how small a model has to become, in the unit that the user cares about."""
 
 import math
 import re
@@ -42,7 +42,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 @dataclass(frozen=True)
 class Target:
-    """The size that a model has to reach, and the time that it has for that.
+    """The size that a model has to reach, and the length of the run.
 
     Exactly one of the sizes is set. ``ELBO(model, n_train=..., target=...)`` then finds the KL weight by itself, and
     `vbdrop.shrink` does everything in one call.
@@ -60,14 +60,14 @@ class Target:
             ``evaluate`` returns.
         evaluate: For ``within``: returns the error of a plain model on validation data.
         unit: For ``within``: what is to become small, ``"weights"``, ``"parameters"``, ``"bytes"`` or ``"macs"``.
-        only: Chooses the modules that are counted and made smaller, ``(module, fqn) -> bool``; None for all.
+        only: Selects the modules that are counted and made smaller, ``(module, fqn) -> bool``; None for all.
         runtime: For ``latency`` and ``max_latency``: what runs the model, ``"onnx"``, ``"torch"`` or ``"c"``, on one
             thread.
         batch: For the same: the number of examples per call.
         steps: The number of optimizer steps of the whole run.
-        epochs: The same in epochs, for a loop that sets ``elbo.epoch``; either of the two, or none for `vbdrop.shrink`.
-        train: The share of the run that trains without pressure, before the first weight has to go.
-        refine: The share of the run after the cut, in which the dead stay dead and the survivors train on.
+        epochs: The same in epochs, for a loop that sets ``elbo.epoch``; one of the two, or neither for `vbdrop.shrink`.
+        train: The share of the run that trains without pressure, before the first weight is removed.
+        refine: The share of the run after the cut, in which the survivors train on.
         example_inputs: Inputs that the model accepts, to trace it with; `vbdrop.shrink` takes them from its data.
 
     Example:
@@ -191,11 +191,11 @@ class Target:
         return self.pursue(elbo)
 
     def pursue(self, elbo: "ELBO", timing: "Timing | None" = None) -> "Pursuit":
-        """What steers the model; a subclass may steer in another way.
+        """The object that steers the model; a subclass may steer in another way.
 
         Args:
             elbo: The objective.
-            timing: For a target that is a time: what has been measured already.
+            timing: For a target that is a time: the measurements so far.
         """
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 

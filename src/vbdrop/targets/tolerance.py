@@ -1,4 +1,4 @@
-"""As small as it gets: the smallest size on the way down whose error is within a tolerance of the start."""
+"""As small as possible: the smallest size on the way down whose error is within a tolerance of the initial one."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.shrink_result import CurvePoint
 
 PATIENCE = 2
-"""After so many epochs in a row outside the tolerance the walk ends."""
+"""The walk ends after this many consecutive epochs outside the tolerance."""
 
 TRIALS = 6
-"""So many sizes are tried between the smallest one within the tolerance and the next."""
+"""The number of sizes tried between the smallest one within the tolerance and the next."""
 
 
 class Tolerance:
@@ -39,7 +39,7 @@ class Tolerance:
         self.decided = False
 
     def begin(self, pursuit: Pursuit, error: float | None) -> None:
-        """Note the start: its error, and the whole model, to which the walk goes back if nothing smaller fits."""
+        """Record the start: its error, and the whole model, to which the walk returns if nothing smaller fits."""
         self.start = error
         self.kept = {"model": copy.deepcopy(pursuit.model.state_dict()), "size": pursuit.before}
 
@@ -83,10 +83,10 @@ class Tolerance:
         return good
 
     def state_dict(self) -> dict[str, Any]:
-        """What it takes to go on."""
+        """What a checkpoint needs to resume."""
         return {"start": self.start, "kept": self.kept, "missed": self.missed, "decided": self.decided}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         self.start, self.kept = state["start"], state["kept"]
         self.missed, self.decided = state["missed"], state["decided"]
