@@ -47,7 +47,7 @@ def upper_bounded(value: Tensor, bound: float | None) -> Tensor:
     """
     if bound is None:
         return value
-    if forward_mode_is_on():  # it has no direction to come back from
+    if forward_mode_is_on():  # forward mode has no gradient that could point back
         return value.clamp_max(bound)
     bounded: Tensor = _UpperBounded.apply(value, bound)  # type: ignore[no-untyped-call]
     return bounded

@@ -17,7 +17,7 @@ from vbdrop.functional.masks import keep_factor, masked
 from vbdrop.functional.products import Product
 
 DEVIATION_FLOOR = 2.0**-50
-"""Lower limit for standard deviations, 1e-15, which is no noise. Below it there is no gradient: that of the square
+"""The smallest standard deviation, 1e-15, which amounts to no noise. Below it there is no gradient: that of the square
 root is infinite at zero. Its square is exact in every precision."""
 
 

@@ -43,7 +43,7 @@ class BuildError(Exception):
 
 
 def source_digest() -> str:
-    """A digest of every line of the kernels' source, which tells one arithmetic from another.
+    """A digest of the kernels' source, which identifies their arithmetic.
 
     Example:
         >>> len(source_digest())
@@ -53,7 +53,7 @@ def source_digest() -> str:
 
 
 def build(compiler: str, *extra: str) -> Path:
-    """The shared library for this source, compiler, processor and extra flags; compiled if there is no sound one yet.
+    """The shared library for this source, compiler, processor and extra flags; compiled unless an intact one exists.
 
     Args:
         compiler: The path of the compiler.
@@ -68,9 +68,9 @@ def build(compiler: str, *extra: str) -> Path:
     if (reason := why_broken(path)) is None:
         return path
     if path.exists():
-        log.warning("the compiled kernels in %s are built again: %s", path, reason)
+        log.warning("the compiled kernels in %s are rebuilt: %s", path, reason)
     content = _compiled(compiler, flags)
-    for old in (path, _checksum_file(path)):  # a link would be followed, and the owner kept
+    for old in (path, _checksum_file(path)):  # writing would follow a link and keep the owner
         old.unlink(missing_ok=True)
     write_atomically(path, content, mode=0o600)
     write_atomically(_checksum_file(path), hashlib.sha256(content).hexdigest().encode(), mode=0o600)
@@ -78,9 +78,9 @@ def build(compiler: str, *extra: str) -> Path:
 
 
 def why_broken(path: Path) -> str | None:
-    """Why a shared library must not be loaded; None if it is the user's own, whole, and has the functions.
+    """Why a shared library must not be loaded; None if it belongs to the user, is intact and has all functions.
 
-    All of this is read from the file: loading a damaged one can end the process.
+    All of this is checked on the file's bytes: loading a damaged library can crash the process.
     """
     try:
         for file in (path, _checksum_file(path)):
@@ -120,7 +120,7 @@ def _compiled(compiler: str, flags: list[str]) -> bytes:
 
 
 def _processor() -> str:
-    """What tells one kind of processor from another: code for one may not run on the other."""
+    """A description of the processor: code compiled for one kind may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -129,7 +129,7 @@ def _processor() -> str:
 
 
 def _openmp() -> list[str]:
-    """Flags for OpenMP with the runtime that torch itself has loaded, so that there is one pool of threads; or none."""
+    """Flags for OpenMP with the runtime that torch has loaded, so that there is one pool of threads; else SIMD only."""
     runtimes = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
     runtimes += sorted(Path(torch.__file__).parent.parent.glob("torch.libs/libgomp*.so*"))
     return ["-fopenmp", str(runtimes[0])] if runtimes else ["-fopenmp-simd"]

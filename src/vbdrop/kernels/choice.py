@@ -1,9 +1,9 @@
 """Formula or kernel: the one place that decides for given tensors.
 
-The kernels read float32 numbers from the CPU's memory in the order in which they lie there. Everything else is computed
-by the formulas of `vbdrop.functional`: other dtypes and devices, subclasses of tensors, views with gaps, whatever a
-transform of `torch.func` traces, and everything where there is no C compiler or ``VBDROP_NATIVE=0``. Compiled code
-calls the kernels as operators (`vbdrop.kernels.operators`), with inputs that are contiguous and a noise of their own.
+The kernels read dense float32 tensors from the CPU's memory. Everything else is computed by the formulas of
+`vbdrop.functional`: other dtypes and devices, tensor subclasses, views with gaps, anything inside a transform of
+`torch.func`, and everything if there is no C compiler or with ``VBDROP_NATIVE=0``. Compiled code calls the kernels as
+operators (`vbdrop.kernels.operators`), with contiguous inputs; they draw their own noise.
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,26 @@ from vbdrop.kernels import binding
 
 
 def in_memory(*tensors: Tensor) -> bool:
-    """Whether the kernels can read these tensors: plain ones of one shape, with their numbers in the same order.
+    """Whether the kernels can read these tensors: plain ones of the same shape and memory order.
 
     Example:
         >>> in_memory(torch.ones(2), torch.ones(2)), in_memory(torch.ones(2).double())
         (True, False)
     """
     shape, in_order, compiling = tensors[0].shape, True, torch.compiler.is_compiling()
-    for t in tensors:  # a loop, since it runs many times in a step
+    for t in tensors:  # a loop, since it runs many times per step
         if t.dtype is not torch.float32 or not t.is_cpu or t.shape != shape:
             return False
         if type(t) is not Tensor and type(t) is not nn.Parameter:
             return False
-        if not compiling and t.is_neg():  # the operators of compiled code see to it themselves
+        if not compiling and t.is_neg():  # the operators of compiled code handle it
             return False
         in_order = in_order and t.is_contiguous()
     return in_order or (not compiling and all(is_channels_last(t) for t in tensors))
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Whether the numbers of a batch of images lie in memory with the channels innermost."""
+    """Whether a batch of images is stored with the channels innermost."""
     return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -45,7 +45,7 @@ _formulas_only = False
 
 @contextmanager
 def formulas_only() -> Iterator[None]:
-    """Compute with the formulas inside this context, as with ``VBDROP_NATIVE=0``; it holds for the whole process.
+    """Use the formulas inside this context, as with ``VBDROP_NATIVE=0``; it applies to the whole process.
 
     Example:
         >>> with formulas_only():
@@ -61,7 +61,7 @@ def formulas_only() -> Iterator[None]:
 
 
 def kernels_apply() -> bool:
-    """Whether there are kernels, and nothing is active that has to see the operations of the formula."""
+    """Whether kernels exist, and nothing is active that must see the formula's operations."""
     return not transforms_are_on() and not _formulas_only and binding.available()
 
 
@@ -76,7 +76,7 @@ def takes(*tensors: Tensor) -> bool:
 
 
 def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: Tensor | None) -> bool:
-    """Whether a kernel is used for gates: with a noise that is none yet, or one number for each sample and unit."""
+    """Whether a kernel is used for gates: without given noise, or with one number for each sample and unit."""
     if not (kernels_apply() and x.is_contiguous() and in_memory(x) and in_memory(mean, log_sigma2)):
         return False
     if noise is None or torch.compiler.is_compiling():
@@ -86,14 +86,14 @@ def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: T
 
 
 def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor | None, noise_axis: int) -> bool:
-    """Whether a kernel with a product of its own is used: for matrices whose shapes fit together, without autocast.
+    """Whether a kernel with its own product is used: for matrices with matching shapes, without autocast.
 
     Args:
         rows: The features as a matrix, see `as_matrix`.
         weight: The weights, [outputs, inputs].
         bias: The bias, or None.
         noise: The noise, or None.
-        noise_axis: The axis of ``weight`` over which the noise runs: 0 for the outputs, 1 for the inputs.
+        noise_axis: The axis of ``weight`` that the noise belongs to: 0 for the outputs, 1 for the inputs.
     """
     if not kernels_apply() or not binding.has_products() or autocast_is_on():
         return False
@@ -109,7 +109,7 @@ def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tenso
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    """Features of any number of axes as a matrix: a row for each place that a linear layer is applied to.
+    """Features with any number of axes as a matrix: one row for each position that a linear layer is applied to.
 
     Example:
         >>> as_matrix(torch.ones(4, 2, 3)).shape
@@ -119,18 +119,18 @@ def as_matrix(x: Tensor) -> Tensor:
 
 
 def readable(grad: Tensor) -> Tensor:
-    """An incoming gradient as the kernels can read it."""
+    """An incoming gradient in a form that the kernels can read."""
     return grad if grad.is_contiguous() and not grad.is_neg() else grad.resolve_neg().contiguous()
 
 
 def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:
     """Refuse a backward whose tensors changed since the forward: the kernels would use the old sizes.
 
-    Autograd notices what is done to a tensor in place, but not that other memory was put behind it.
+    Autograd detects in-place changes of a tensor, but not that its storage was replaced.
 
     Args:
         tensors: Tensors of one shape.
-        shape: Their shape; that of the last one by default, which the forward has made itself.
+        shape: Their shape; by default that of the last one, which the forward created.
 
     Raises:
         RuntimeError: If one of them has another shape, dtype or order.

@@ -8,7 +8,7 @@ SEARCHED = ("cc", "gcc", "clang")
 
 
 def find_compiler() -> str | None:
-    """The C compiler: that of the environment variable CC, or the first of cc, gcc and clang on the PATH.
+    """The C compiler: the one in the environment variable CC, or the first of cc, gcc and clang on the PATH.
 
     Example:
         >>> path = find_compiler()
@@ -23,7 +23,7 @@ def find_compiler() -> str | None:
 
 
 def compiler_version(compiler: str) -> str:
-    """What a compiler says that it is, in one line; ``"unknown"`` if it does not say.
+    """The first line of a compiler's version; ``"unknown"`` if it does not report one.
 
     Example:
         >>> compiler_version("no-such-compiler")

@@ -1,4 +1,4 @@
-"""A guard for backwards that have no derivative of their own."""
+"""A guard for backward functions that cannot be differentiated again."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def first_order_only(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
-    """Refuse to run where a second derivative will be asked for, that is under ``create_graph=True``.
+    """Refuse to run if a second derivative will be requested, that is under ``create_graph=True``.
 
-    Torch's own `once_differentiable` lets such a call pass wherever the incoming gradient is a constant, as it is for a
-    penalty on ``grad(out.sum(), x)``; the penalty would then be left out of the training without a word.
+    Torch's own `once_differentiable` lets such a call pass if the incoming gradient is a constant, as it is for a
+    penalty on ``grad(out.sum(), x)``; the penalty would then silently have no effect.
 
     Args:
         backward: The backward of an autograd function.
 
     Returns:
-        The same with the check before it.
+        The same function, with the check before it.
 
     Example:
         >>> guarded = first_order_only(lambda ctx, grad: (grad,))
@@ -32,7 +32,7 @@ def first_order_only(backward: Callable[..., tuple[Tensor | None, ...]]) -> Call
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "the fused layers of vbdrop have no second derivative (create_graph=True); set `fused = False` on them "
-                "for the plain formula, which has."
+                "for the plain formula, which has one."
             )
         return backward(ctx, *grads)
 

@@ -1,4 +1,4 @@
-"""The training forward of gates, and of a linear layer behind them: by kernels where they can be used."""
+"""The training forward of gates, and of a linear layer after them: kernels where they apply, else the formulas."""
 
 import math
 from typing import Any
@@ -38,7 +38,7 @@ class NoisyGates(torch.autograd.Function):
 
 
 class GatedLinear(torch.autograd.Function):
-    """Gates and then a matrix product; `gated_linear.c` multiplies the gated inputs where it makes them."""
+    """Gates followed by a matrix product, in one kernel, `gated_linear.c`."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding` takes
@@ -73,7 +73,7 @@ def noisy_gates(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_gates_reference`, by a kernel where it can be used.
+    """`vbdrop.functional.noisy_gates_reference`, by a kernel where one applies.
 
     Example:
         >>> noisy_gates(torch.ones(1, 2), torch.tensor([2.0, 0.5]), torch.zeros(2), -1, noise=torch.ones(1, 2))
@@ -103,7 +103,7 @@ def gated_linear(
     """The output of a linear layer whose inputs go through gates, in one call.
 
     Args:
-        x: The features, of any number of axes, the last one of inputs.
+        x: The features, with any number of axes; the last one holds the inputs.
         mean: The gates' means, one per input.
         log_sigma2: Their log variances.
         weight: The layer's weights, [outputs, inputs].
@@ -113,7 +113,7 @@ def gated_linear(
         noise: Standard normal numbers of the shape of ``x``; drawn here if None.
 
     Returns:
-        The output, or None where the kernel cannot take these tensors: call `noisy_gates`, and then the layer.
+        The output, or None if the kernel cannot take these tensors: then call `noisy_gates` and the layer.
     """
     rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
     if not takes_linear(rows, weight, bias, noises, noise_axis=1):
@@ -130,5 +130,5 @@ def gated_linear(
 
 
 def _space(x: Tensor, axis: int) -> int:
-    """How many numbers a sample has for each unit."""
+    """How many numbers each unit has per sample."""
     return math.prod(x.shape[axis + 1 :]) if axis < -1 else 1

@@ -13,18 +13,18 @@ from vbdrop.kernels.choice import takes
 from vbdrop.priors import Hierarchical, LogUniform, Prior
 
 _COMPILED = {Hierarchical: ("vbdrop_kl", 0.5), LogUniform: ("vbdrop_log_uniform_kl", 1.0)}
-"""Prior -> the C function of its sum, and the factor that takes what it returns to the KL."""
+"""Prior -> the C function for its sum, and the factor that turns the function's result into the KL."""
 
 FUSED_BELOW = 4096
-"""For fewer elements, as those of gates, a compiler fuses the formula into something quicker than a call."""
+"""For fewer elements, such as gates, a compiler fuses the formula into something faster than a call."""
 
 
 class KLTerm(NamedTuple):
-    """What the KL of one tensor depends on beside its means and log variances.
+    """What the KL of one tensor depends on besides its means and log variances.
 
     Attributes:
         prior: The prior of each weight.
-        factor: What the KL of each weight is multiplied with: one number, or a tensor that broadcasts against them.
+        factor: A factor on the KL of each weight: one number, or a tensor that broadcasts against the weights.
     """
 
     prior: Prior
@@ -58,7 +58,7 @@ def _traced(term: KLTerm, theta: Tensor, log_sigma2: Tensor) -> Tensor:
 
 
 def scaled(kl: Tensor, scale: float | Tensor) -> Tensor:
-    """The product of both, in the precision of the KL: that of a scale of no axes would win.
+    """The product of both in the KL's dtype: a scalar tensor of a wider dtype would otherwise determine it.
 
     Example:
         >>> scaled(torch.tensor(2.0), torch.tensor(0.5, dtype=torch.float64))
@@ -68,7 +68,7 @@ def scaled(kl: Tensor, scale: float | Tensor) -> Tensor:
 
 
 def _sum(values: Sequence[Tensor]) -> Tensor:
-    """The sum, on the first one's device."""
+    """The sum, on the device of the first value."""
     total = values[0]
     for value in values[1:]:
         total = total + (value if value.device == total.device else value.to(total.device))
@@ -105,7 +105,7 @@ class _KLTotal(torch.autograd.Function):
             wanted = [tensor for tensor in tensors if tensor.requires_grad]
             found = iter(torch.autograd.grad(total, wanted, grad, create_graph=True))
             return None, None, *(next(found) if tensor.requires_grad else None for tensor in tensors)
-        if grad.is_cpu and grad.item() == 1.0:  # as it is for a loss that the KL is added to
+        if grad.is_cpu and grad.item() == 1.0:  # as for a loss to which the KL is added
             return None, None, *gradients
         return None, None, *(g if g is None else g * grad.to(g.device, g.dtype) for g in gradients)
 
@@ -120,8 +120,8 @@ def kl_total(terms: Sequence[KLTerm], tensors: Sequence[Tensor], scale: float | 
 
     Args:
         terms: Prior and factor of each tensor.
-        tensors: The means and the log variances of each, one after the other.
-        scale: What the result is multiplied with.
+        tensors: The means and the log variances of each, alternating.
+        scale: A factor on the result.
 
     Returns:
         ``scale`` times the sum over all weights, with its gradient; and the sum itself, detached.

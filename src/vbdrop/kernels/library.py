@@ -1,4 +1,4 @@
-"""The kernels that this process uses: found or built at the first use, and logged once."""
+"""The kernels that this process uses: found or built at first use, and logged once."""
 
 import ctypes
 import logging
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kernels:
-    """The compiled kernels, or the reason why the formulas in PyTorch are used instead.
+    """The compiled kernels, or the reason why the PyTorch formulas are used instead.
 
     Attributes:
         library: The loaded library; None if it is not in use.
-        path: Its file; None if there is none.
+        path: Its file, or None.
         reason: Why it is not in use; empty if it is.
     """
 
@@ -31,7 +31,7 @@ class Kernels:
 
 @lru_cache(maxsize=1)
 def kernels() -> Kernels:
-    """Find the kernels, or build them, the first time that it is called.
+    """Find or build the kernels on the first call.
 
     Example:
         >>> found = kernels()
@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def in_use() -> str:
-    """Which compiled kernels are in use, by a digest of their source; ``"none"`` where PyTorch does it all.
+    """Which compiled kernels are in use, by a digest of their source; ``"none"`` if PyTorch computes everything.
 
     Example:
         >>> in_use() == "none" or len(in_use()) == 12

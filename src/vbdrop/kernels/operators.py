@@ -1,4 +1,4 @@
-"""The kernels as operators of torch: what compiled code calls, since a compiler can see through neither C nor ctypes.
+"""The kernels as torch operators, for compiled code: a compiler can see through neither C nor ctypes.
 
 Each operator is a schema, the function of `vbdrop.kernels.binding` that it calls, the shapes of its results for the
 compiler, and its backward, which is an operator too. A result that is not needed is an empty tensor.
@@ -16,11 +16,11 @@ from vbdrop.kernels.choice import readable
 
 LIBRARY = torch.library.Library("vbdrop", "DEF")  # type: ignore[no-untyped-call]
 DRAWS = (torch.Tag.nondeterministic_seeded,)
-"""For operators that draw noise: no two calls are the same."""
+"""For operators that draw noise: no two calls give the same result."""
 
 Results = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
-Context = Any  # torch's own object, which carries what the forward keeps for the backward
+Context = Any  # torch's own object, which carries values from the forward to the backward
 
 
 def _operator(
@@ -36,9 +36,9 @@ def _operator(
 
     Args:
         schema: Its name, arguments and results.
-        run: What it computes; all tensors that it gets are as the kernels can read them.
+        run: The computation; it gets all tensors in a form that the kernels can read.
         shapes: Empty tensors of the shapes of its results.
-        keep: Keeps for the backward what that needs.
+        keep: Saves what the backward needs.
         gradients: Its backward; None for an operator that is a backward itself.
         tags: Tags for torch.
     """
@@ -219,7 +219,7 @@ gate = _operator(
     tags=DRAWS,
 )
 
-# a linear layer behind gates
+# a linear layer after gates
 
 
 def _run_gated_linear(

@@ -1,4 +1,4 @@
-"""A folder for code that is going to be run: nobody but the user may be able to put a file there."""
+"""A folder for code that will be executed: nobody but the user may be able to put a file there."""
 
 import atexit
 import logging
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 ROOT = (0, 65534)
-"""The numbers of root; within a container of an ordinary user, the root outside is seen as the second."""
+"""The user ids of root; in a container of an ordinary user, the root outside appears as the second."""
 
 
 def private_folder() -> Path:
     """A folder that only this user can write to: the cache, else one in the system's temporary folder.
 
-    Why a folder is passed over is logged as a warning. The last resort is a new folder for this
+    The reason why a folder is not used is logged as a warning. The last resort is a new folder for this
     process alone, removed when it ends.
 
     Raises:
-        OSError: None can be made.
+        OSError: No folder can be created.
     """
     for find in (_in_the_cache, _in_the_temporary_folder):
         try:
@@ -51,18 +51,18 @@ def _in_the_temporary_folder() -> Path:
 
 
 def user() -> int:
-    """The number of the user; -1 on a system that has none."""
+    """The user id; -1 on a system without user ids."""
     return os.getuid() if hasattr(os, "getuid") else -1
 
 
 def why_not_private(path: Path) -> str | None:
     """Why others could change a file or folder; None if they cannot.
 
-    It has to belong to this user, and nobody else may write to it. Each folder above it has to belong to this user or
+    It must belong to this user, and nobody else may write to it. Each folder above it has to belong to this user or
     to root, and may be writable for everybody only with the sticky bit, as ``/tmp`` is.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: It cannot be inspected.
 
     Example:
         >>> folder = Path(tempfile.mkdtemp())

@@ -1,8 +1,9 @@
-"""The training forward of layers with noisy weights: kernels where they can be used, else the formulas.
+"""The training forward of layers with noisy weights: kernels where they apply, else the formulas.
 
-A linear layer has one call each way (`noisy_linear.c`): its products compute the variances for a block of weights at a
-time and use them while they are in the cache. A convolution leaves its products to torch, between two kernels
-(`weights.c`): one from the parameters to means and variances, one from the moments of the output to a sample of it.
+A linear layer has one call for the forward and one for the backward (`noisy_linear.c`): its products compute the
+variances for one block of weights at a time and use them while they are in the cache. A convolution leaves its products
+to torch, between two kernels (`weights.c`): one computes means and variances from the parameters, the other samples
+the output from its moments.
 """
 
 from typing import Any
@@ -97,7 +98,7 @@ class NoisyLinear(torch.autograd.Function):
 def _linear(
     x: Tensor, theta: Tensor, rates: _Rates, bias: Tensor | None, limit: float, noise: Tensor | None
 ) -> Tensor | None:
-    """The output of a linear layer by its kernel; None where that cannot take these tensors."""
+    """The output of a linear layer by its kernel; None if the kernel cannot take these tensors."""
     rows, noises = as_matrix(x), None if noise is None else as_matrix(noise)
     if not takes_linear(rows, theta, bias, noises, noise_axis=0):
         return None
@@ -117,7 +118,7 @@ def noisy_product(
     product: Product,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_product_reference`, with the noise from a kernel where it can be.
+    """`vbdrop.functional.noisy_product_reference`, with the noise from a kernel where one applies.
 
     Example:
         >>> x, weight = torch.ones(1, 4), torch.ones(1, 4)
@@ -144,7 +145,7 @@ def noisy_weights(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_weights_reference`, by kernels where they can be used.
+    """`vbdrop.functional.noisy_weights_reference`, by kernels where they apply.
 
     Example:
         >>> x, theta = torch.ones(1, 4), torch.ones(1, 4)
@@ -173,7 +174,7 @@ def noisy_rates(
     product: Product,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_rates_reference`, by kernels where they can be used.
+    """`vbdrop.functional.noisy_rates_reference`, by kernels where they apply.
 
     Example:
         >>> x, weight = torch.ones(1, 4), torch.ones(1, 4)
