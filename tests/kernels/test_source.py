@@ -32,15 +32,15 @@ for samples, inputs, outputs in ((1, 1, 1), (3, 5, 2), (17, 33, 7), (34, 130, 61
     for rates in ((log_sigma2, None), (None, alpha)):
         for need in (True, False):
             out, slope = binding.noisy_linear(x, theta, *rates, bias if need else None, 20.0, None)
-            binding.noisy_linear_gradients(grad, x, theta, *rates, slope, 20.0, need_x=need, need_bias=need)
+            binding.noisy_linear_gradients(grad, x, theta, *rates, slope, 20.0, need, need)
     mean, rate = theta[0].contiguous(), log_sigma2[0].contiguous()
-    out, gates = binding.gated_linear(x, mean, rate, theta, bias, 20.0, None)
+    out, *gates = binding.gated_linear(x, mean, rate, theta, bias, 20.0, None)
     for need in (True, False):
-        binding.gated_linear_gradients(grad, x, mean, gates, theta, need_x=need, need_bias=need)
+        binding.gated_linear_gradients(grad, x, mean, gates, theta, need, need)
     for space in (1, 3):
         images = torch.randn(samples, inputs, space)
-        out, gates = binding.gate(images, mean, rate, 20.0, space, None)
-        binding.gate_gradients(images, images, mean, gates, need_x=True)
+        out, *gates = binding.gate(images, mean, rate, 20.0, space, None)
+        binding.gate_gradients(images, images, mean, gates, True)
 print("done")
 """
 

@@ -1,8 +1,8 @@
 """The C functions as functions of tensors; the caller has checked with `choice` that they accept them."""
 
-import ctypes
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,23 +16,10 @@ STEPS_OF_AN_ELEMENT = 64
 """So many steps of a product take about as long as the work on one element of a tensor."""
 
 
-def _kernels(work: int) -> tuple[ctypes.CDLL, int]:
-    """The kernels, and the number of threads for so many elements."""
-    found = library()
-    if found is None:
-        raise RuntimeError("the compiled kernels are not there; ask `choice` first.")
-    return found, torch.get_num_threads() if work >= PARALLEL_FROM else 1
-
-
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def available() -> bool:
     """Whether there are kernels in this process."""
     return library() is not None
-
-
-def _kernels_for_product(samples: int, inputs: int, outputs: int) -> tuple[ctypes.CDLL, int]:
-    """The kernels, and the number of threads for the products of a linear layer."""
-    return _kernels(samples * inputs * outputs // STEPS_OF_AN_ELEMENT)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -47,71 +34,70 @@ def _has_products() -> bool:
     return found is not None and bool(found.vbdrop_has_products())
 
 
+def _threads(work: int) -> int:
+    """The number of threads for this many elements."""
+    return torch.get_num_threads() if work >= PARALLEL_FROM else 1
+
+
+def _call(name: str, threads: int, *arguments: Any) -> Any:  # noqa: ANN401 -- as the C function has them
+    """Call a C function with tensors as their addresses, None as NULL, and the number of threads last."""
+    found = library()
+    if found is None:
+        raise RuntimeError("the compiled kernels are not there; ask `choice` first.")
+    return getattr(found, name)(*[a.data_ptr() if isinstance(a, Tensor) else a for a in arguments], threads)
+
+
 @lru_cache(maxsize=256)
-def room(name: str, *sizes: int) -> int:
+def room(name: str, threads: int, *sizes: int) -> int:
     """How many floats of scratch space a kernel needs for these sizes, from the C function of this name."""
-    found, _ = _kernels(0)
-    return int(getattr(found, name)(*sizes))
+    return int(_call(name, threads, *sizes))
 
 
-def _seed() -> int:
-    """A seed for a kernel, drawn from torch's own generator, so that `torch.manual_seed` rules all noise."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_().item())
+def _plan(x: Tensor, weight: Tensor) -> tuple[tuple[int, int, int], int]:
+    """The samples, inputs and outputs of a linear layer, and the number of threads for its products."""
+    samples, inputs = x.shape
+    outputs = weight.shape[0]
+    return (samples, inputs, outputs), _threads(samples * inputs * outputs // STEPS_OF_AN_ELEMENT)
 
 
 def _drawing(noise: Tensor | None) -> tuple[int, int]:
-    """Whether a kernel draws its noise, and from which seed."""
-    return (1, _seed()) if noise is None else (0, 0)
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+    """Whether a kernel draws its noise, and its seed: from torch's generator, so that `torch.manual_seed` applies."""
+    return (0, 0) if noise is not None else (1, int(torch.empty((), dtype=torch.int64, device="cpu").random_().item()))
 
 
 def kl(
     name: str, theta: Tensor, log_sigma2: Tensor, scale: float, *, need_gradients: bool
 ) -> tuple[float, Tensor | None, Tensor | None]:
-    """What the C function of this name sums up, and ``scale`` times the gradients of the KL."""
+    """The sum from the C function of this name, and ``scale`` times the gradients of the KL."""
     by_theta = torch.empty_like(theta) if need_gradients else None
     by_log_sigma2 = torch.empty_like(log_sigma2) if need_gradients else None
     n = theta.numel()
-    found, threads = _kernels(n)
-    results = _address(by_theta), _address(by_log_sigma2)
-    total: float = getattr(found, name)(theta.data_ptr(), log_sigma2.data_ptr(), scale, *results, n, threads)
+    total: float = _call(name, _threads(n), theta, log_sigma2, scale, by_theta, by_log_sigma2, n)
     return total, by_theta, by_log_sigma2
 
 
 def posterior(theta: Tensor, log_sigma2: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     """``theta`` masked where ``sigma2 >= limit * theta**2``, and ``sigma2 = exp(log_sigma2)``."""
-    weight, sigma2 = torch.empty_like(theta), torch.empty_like(log_sigma2)
-    n = theta.numel()
-    found, threads = _kernels(n)
-    found.vbdrop_posterior(
-        theta.data_ptr(), log_sigma2.data_ptr(), limit, weight.data_ptr(), sigma2.data_ptr(), n, threads
-    )
+    weight, sigma2, n = torch.empty_like(theta), torch.empty_like(log_sigma2), theta.numel()
+    _call("vbdrop_posterior", _threads(n), theta, log_sigma2, limit, weight, sigma2, n)
     return weight, sigma2
 
 
 def posterior_gradients(
     theta: Tensor, sigma2: Tensor, limit: float, by_weight: Tensor, by_sigma2: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients towards theta and log_sigma2 from those towards the results of `posterior`."""
+    """The gradients of theta and log_sigma2 from those of the results of `posterior`."""
+    given, n = (theta, sigma2, limit, by_weight, by_sigma2), theta.numel()
     by_theta, by_log_sigma2 = torch.empty_like(theta), torch.empty_like(theta)
-    n = theta.numel()
-    found, threads = _kernels(n)
-    pointers = [t.data_ptr() for t in (by_weight, by_sigma2, by_theta, by_log_sigma2)]
-    found.vbdrop_posterior_backward(theta.data_ptr(), sigma2.data_ptr(), limit, *pointers, n, threads)
+    _call("vbdrop_posterior_backward", _threads(n), *given, by_theta, by_log_sigma2, n)
     return by_theta, by_log_sigma2
 
 
-def perturbed(mean: Tensor, variance: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``mean + deviation * noise``, and its derivative by the variance; the noise is drawn if there is none."""
-    drawing, out = _drawing(noise), torch.empty_like(mean)
+def perturbed(mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``mean + deviation * noise``, and its derivative by the variance; the noise is drawn if None."""
+    drawing, out, n = _drawing(noise), torch.empty_like(mean), mean.numel()
     slope = torch.empty_like(mean) if noise is None else noise.clone()
-    n = mean.numel()
-    found, threads = _kernels(n)
-    pointers = [t.data_ptr() for t in (mean, variance, slope)]
-    found.vbdrop_sample(*pointers, DEVIATION_FLOOR, *drawing, out.data_ptr(), n, threads)
+    _call("vbdrop_sample", _threads(n), mean, variance, slope, DEVIATION_FLOOR, *drawing, out, n)
     return out, slope
 
 
@@ -122,21 +108,19 @@ def noisy_linear(
     alpha: Tensor | None,
     bias: Tensor | None,
     limit: float,
-    noise: Tensor | None,
+    noise: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample the output of a layer whose weights have a log variance each, or whose inputs have an alpha each.
+    """Sample the output of a layer whose weights have one log variance each, or whose inputs have one alpha each.
 
     With ``log_sigma2``, weights are dead where ``sigma2 >= limit * theta**2``. With ``alpha``, the variances are
     ``alpha * theta**2``. The second result is the derivative of the output by its variance.
     """
-    sizes = samples, _, outputs = *x.shape, theta.shape[0]
-    out, drawing = x.new_empty(samples, outputs), _drawing(noise)
+    sizes, threads = _plan(x, theta)
+    out, drawing = x.new_empty(sizes[0], sizes[2]), _drawing(noise)
     slope = torch.empty_like(out) if noise is None else noise.clone()
-    found, threads = _kernels_for_product(*sizes)
-    space = x.new_empty(room("vbdrop_noisy_linear_room", *sizes, threads))
-    given = [_address(t) for t in (x, theta, log_sigma2, alpha, bias)]
-    results = [t.data_ptr() for t in (space, out, slope)]
-    found.vbdrop_noisy_linear(*given, limit, DEVIATION_FLOOR, *drawing, *results, *sizes, threads)
+    space = x.new_empty(room("vbdrop_noisy_linear_room", threads, *sizes))
+    given = x, theta, log_sigma2, alpha, bias, limit, DEVIATION_FLOOR, *drawing
+    _call("vbdrop_noisy_linear", threads, *given, space, out, slope, *sizes)
     return out, slope
 
 
@@ -148,71 +132,51 @@ def noisy_linear_gradients(
     alpha: Tensor | None,
     slope: Tensor,
     limit: float,
-    *,
     need_x: bool,
     need_bias: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-    """The gradients of `noisy_linear` towards x, theta, log_sigma2 or log alpha, and bias."""
-    sizes = _, _, outputs = *x.shape, theta.shape[0]
-    by_x = torch.empty_like(x) if need_x else None
+    """The gradients of `noisy_linear` by x, theta, log_sigma2 or log alpha, and bias."""
+    sizes, threads = _plan(x, theta)
+    by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
     by_theta, by_rate = torch.empty_like(theta), torch.empty_like(theta if alpha is None else alpha)
-    by_bias = grad.new_empty(outputs) if need_bias else None
-    found, threads = _kernels_for_product(*sizes)
-    space = x.new_empty(room("vbdrop_noisy_linear_backward_room", *sizes, need_x, threads))
-    given = [_address(t) for t in (grad, x, theta, log_sigma2, alpha, slope)]
-    results = [_address(t) for t in (space, by_x, by_theta, by_rate, by_bias)]
-    found.vbdrop_noisy_linear_backward(*given, limit, *results, *sizes, threads)
+    space = x.new_empty(room("vbdrop_noisy_linear_backward_room", threads, *sizes, need_x))
+    given = grad, x, theta, log_sigma2, alpha, slope, limit, space
+    _call("vbdrop_noisy_linear_backward", threads, *given, by_x, by_theta, by_rate, by_bias, *sizes)
     return by_x, by_theta, by_rate, by_bias
 
 
-class Gates(NamedTuple):
-    """What the backward of gates needs of their forward.
-
-    Attributes:
-        gate: The masked means.
-        deviation: The standard deviations.
-        noise: One number for each sample and unit.
-    """
-
-    gate: Tensor
-    deviation: Tensor
-    noise: Tensor
-
-
-def _gates(x: Tensor, mean: Tensor, noise: Tensor | None, count: int) -> Gates:
-    """Room for what a forward of gates gives to its backward."""
-    return Gates(torch.empty_like(mean), torch.empty_like(mean), x.new_empty(count) if noise is None else noise)
+def _gates(x: Tensor, mean: Tensor, noise: Tensor | None, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Memory for what the backward of gates needs: masked means, deviations, one number per sample and unit."""
+    return torch.empty_like(mean), torch.empty_like(mean), x.new_empty(count) if noise is None else noise
 
 
 def gate(
-    x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, noise: Tensor | None
-) -> tuple[Tensor, Gates]:
+    x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int, noise: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """Multiply units by their gates, with noise; ``mean`` is masked where ``sigma2 >= limit * mean**2``.
 
-    ``x`` is seen as samples, units and ``space`` numbers for each of them. The noise is drawn if there is none.
+    ``x`` is read as samples, units and ``space`` numbers for each of them. The noise is drawn if None. The results
+    after the first are those of `_gates`.
     """
     units, out = mean.numel(), torch.empty_like(x)
     samples = x.numel() // max(1, units * space)
     drawing, gates = _drawing(noise), _gates(x, mean, noise, samples * units)
-    found, threads = _kernels(x.numel())
-    given = x.data_ptr(), mean.data_ptr(), log_sigma2.data_ptr()
-    results = [t.data_ptr() for t in gates]
-    found.vbdrop_gate(*given, limit, *results, *drawing, out.data_ptr(), samples, units, space, threads)
-    return out, gates
+    sizes = samples, units, space
+    _call("vbdrop_gate", _threads(x.numel()), x, mean, log_sigma2, limit, *gates, *drawing, out, *sizes)
+    return out, *gates
 
 
 def gate_gradients(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: Gates, *, need_x: bool
+    grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], need_x: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The gradients of `gate` towards x, mean and log_sigma2."""
+    """The gradients of `gate` by x, mean and log_sigma2."""
     by_x = torch.empty_like(x) if need_x else None
     by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
-    count = gates.noise.numel()
+    count = gates[2].numel()
     sizes = count // max(1, mean.numel()), mean.numel(), x.numel() // count if x.numel() else 1
-    found, threads = _kernels(x.numel())
-    pointers = [_address(t) for t in (grad, x, mean, *gates, by_x, by_mean, by_log_sigma2)]
-    found.vbdrop_gate_backward(*pointers, *sizes, threads)
-    return by_x, by_mean, by_log_sigma2
+    results = by_x, by_mean, by_log_sigma2
+    _call("vbdrop_gate_backward", _threads(x.numel()), grad, x, mean, *gates, *results, *sizes)
+    return results
 
 
 def gated_linear(
@@ -222,31 +186,25 @@ def gated_linear(
     weight: Tensor,
     bias: Tensor | None,
     limit: float,
-    noise: Tensor | None,
-) -> tuple[Tensor, Gates]:
-    """The output of a linear layer whose inputs are gated with noise, as by `gate`."""
-    sizes = samples, inputs, outputs = *x.shape, weight.shape[0]
-    out, drawing = x.new_empty(samples, outputs), _drawing(noise)
-    gates = _gates(x, mean, noise, samples * inputs)
-    found, threads = _kernels_for_product(*sizes)
-    space = x.new_empty(room("vbdrop_gated_linear_room", *sizes, threads))
-    given = [_address(t) for t in (x, mean, log_sigma2, weight, bias)]
-    made = [t.data_ptr() for t in gates]
-    found.vbdrop_gated_linear(*given, limit, *made, *drawing, space.data_ptr(), out.data_ptr(), *sizes, threads)
-    return out, gates
+    noise: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """The output of a linear layer whose inputs are gated with noise, as by `gate`, and what its backward needs."""
+    sizes, threads = _plan(x, weight)
+    out, drawing = x.new_empty(sizes[0], sizes[2]), _drawing(noise)
+    gates = _gates(x, mean, noise, sizes[0] * sizes[1])
+    space = x.new_empty(room("vbdrop_gated_linear_room", threads, *sizes))
+    given = x, mean, log_sigma2, weight, bias, limit
+    _call("vbdrop_gated_linear", threads, *given, *gates, *drawing, space, out, *sizes)
+    return out, *gates
 
 
 def gated_linear_gradients(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: Gates, weight: Tensor, *, need_x: bool, need_bias: bool
+    grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], weight: Tensor, need_x: bool, need_bias: bool
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor | None]:
-    """The gradients of `gated_linear` towards x, mean, log_sigma2, weight and bias."""
-    sizes = _, _, outputs = *x.shape, weight.shape[0]
-    by_x = torch.empty_like(x) if need_x else None
-    by_mean, by_log_sigma2, by_weight = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(weight)
-    by_bias = grad.new_empty(outputs) if need_bias else None
-    found, threads = _kernels_for_product(*sizes)
-    space = x.new_empty(room("vbdrop_gated_linear_backward_room", *sizes, threads))
-    given = [t.data_ptr() for t in (grad, x, mean, *gates, weight, space)]
-    results = [_address(t) for t in (by_x, by_mean, by_log_sigma2, by_weight, by_bias)]
-    found.vbdrop_gated_linear_backward(*given, *results, *sizes, threads)
-    return by_x, by_mean, by_log_sigma2, by_weight, by_bias
+    """The gradients of `gated_linear` by x, mean, log_sigma2, weight and bias."""
+    sizes, threads = _plan(x, weight)
+    by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
+    results = by_x, torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(weight), by_bias
+    space = x.new_empty(room("vbdrop_gated_linear_backward_room", threads, *sizes))
+    _call("vbdrop_gated_linear_backward", threads, grad, x, mean, *gates, weight, space, *results, *sizes)
+    return results

@@ -10,7 +10,6 @@ from vbdrop.functional import noisy_gates_reference
 from vbdrop.functional.gates import check_units
 from vbdrop.functional.masks import largest_alpha
 from vbdrop.kernels import binding, operators
-from vbdrop.kernels.binding import Gates
 from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, readable, takes_gates, takes_linear
 from vbdrop.kernels.first_order_only import first_order_only
 
@@ -21,7 +20,7 @@ class NoisyGates(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding.gate` takes
         """Multiply units by their gates."""
-        out, gates = binding.gate(*given)
+        out, *gates = binding.gate(*given)
         ctx.save_for_backward(*given[:2], *gates)
         return out
 
@@ -29,12 +28,11 @@ class NoisyGates(torch.autograd.Function):
     @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
-        x, mean, *saved = ctx.saved_tensors
-        gates, grad = Gates(*saved), readable(grad)
-        check_unreplaced(mean, gates.gate)
+        x, mean, *gates = ctx.saved_tensors
+        grad = readable(grad)
+        check_unreplaced(mean, gates[0])
         check_unreplaced(x, grad)
-        gradients = binding.gate_gradients(grad, x, mean, gates, need_x=ctx.needs_input_grad[0])
-        return *gradients, None, None, None
+        return *binding.gate_gradients(grad, x, mean, gates, ctx.needs_input_grad[0]), None, None, None
 
 
 class GatedLinear(torch.autograd.Function):
@@ -43,7 +41,7 @@ class GatedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # noqa: ANN401 -- torch's context, and what `binding` takes
         """Gate the inputs with noise, and multiply."""
-        out, gates = binding.gated_linear(*given)
+        out, *gates = binding.gated_linear(*given)
         x, mean, _, weight, *_ = given
         ctx.save_for_backward(x, mean, weight, *gates)
         ctx.samples, ctx.shape = x.shape[0], (out.shape[1], x.shape[1])
@@ -53,16 +51,12 @@ class GatedLinear(torch.autograd.Function):
     @first_order_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """All gradients that are wanted."""
-        x, mean, weight, *saved = ctx.saved_tensors
-        gates = Gates(*saved)
-        check_unreplaced(mean, gates.gate)
+        x, mean, weight, *gates = ctx.saved_tensors
+        check_unreplaced(mean, gates[0])
         check_unreplaced(x, shape=(ctx.samples, ctx.shape[1]))
         check_unreplaced(weight, shape=ctx.shape)
         need_x, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[4]
-        gradients = binding.gated_linear_gradients(
-            readable(grad), x, mean, gates, weight, need_x=need_x, need_bias=need_bias
-        )
-        return *gradients, None, None
+        return *binding.gated_linear_gradients(readable(grad), x, mean, gates, weight, need_x, need_bias), None, None
 
 
 def noisy_gates(

@@ -1,7 +1,7 @@
 """The kernels as torch operators, for compiled code: a compiler can see through neither C nor ctypes.
 
 Each operator is a schema, the function of `vbdrop.kernels.binding` that it calls, the shapes of its results for the
-compiler, and its backward, which is an operator too. A result that is not needed is an empty tensor.
+compiler, and its backward, which is an operator too. A result that is None in `binding` is an empty tensor.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vbdrop.kernels import binding
-from vbdrop.kernels.binding import Gates
 from vbdrop.kernels.choice import readable
 
 LIBRARY = torch.library.Library("vbdrop", "DEF")  # type: ignore[no-untyped-call]
@@ -25,7 +24,7 @@ Context = Any  # torch's own object, which carries values from the forward to th
 
 def _operator(
     schema: str,
-    run: Callable[..., Results],
+    run: Callable[..., Gradients],
     shapes: Callable[..., Results],
     keep: Callable[..., None] | None = None,
     gradients: Callable[..., Gradients] | None = None,
@@ -45,7 +44,8 @@ def _operator(
     name = schema.partition("(")[0]
 
     def readable_run(*arguments: Any) -> Results:  # noqa: ANN401 -- whatever the schema says
-        return run(*(readable(a) if isinstance(a, Tensor) else a for a in arguments))
+        results = run(*(readable(a) if isinstance(a, Tensor) else a for a in arguments))
+        return tuple(arguments[0].new_empty(0) if result is None else result for result in results)
 
     LIBRARY.define(schema, tags=tuple(tags))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, readable_run, "CPU")  # type: ignore[no-untyped-call]
@@ -54,10 +54,6 @@ def _operator(
         torch.library.register_autograd(f"vbdrop::{name}", gradients, setup_context=keep, lib=LIBRARY)
     found: Callable[..., Any] = getattr(torch.ops.vbdrop, name).default
     return found
-
-
-def _or_empty(like: Tensor, tensors: Sequence[Tensor | None]) -> Results:
-    return tuple(like.new_empty(0) if t is None else t for t in tensors)
 
 
 def _needed(needs: Sequence[bool], gradients: Sequence[Tensor]) -> Gradients:
@@ -71,9 +67,9 @@ def _like(*tensors: Tensor) -> Results:
 # the KL
 
 
-def _run_kl(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Results:
+def _run_kl(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Gradients:
     total, *gradients = binding.kl(name, theta, log_sigma2, 1.0, need_gradients=True)
-    return torch.scalar_tensor(share * total, dtype=theta.dtype, device="cpu"), *_or_empty(theta, gradients)
+    return torch.scalar_tensor(share * total, dtype=theta.dtype, device="cpu"), *gradients
 
 
 def _keep_kl(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
@@ -119,7 +115,7 @@ def _keep_slope(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
 
 perturbed = _operator(
     "perturbed(Tensor mean, Tensor variance) -> (Tensor, Tensor)",
-    lambda mean, variance: binding.perturbed(mean, variance, None),
+    binding.perturbed,
     lambda mean, _: _like(mean, mean),
     _keep_slope,
     lambda ctx, grad, _: (grad, grad * ctx.saved_tensors[0]),
@@ -131,25 +127,8 @@ perturbed = _operator(
 _RATES = "Tensor? log_sigma2, Tensor? log_alpha"
 
 
-def _run_linear(
-    x: Tensor, theta: Tensor, log_sigma2: Tensor | None, log_alpha: Tensor | None, bias: Tensor | None, limit: float
-) -> Results:
-    alpha = None if log_alpha is None else log_alpha.exp()
-    return binding.noisy_linear(x, theta, log_sigma2, alpha, bias, limit, None)
-
-
-def _run_linear_backward(
-    grad: Tensor,
-    x: Tensor,
-    theta: Tensor,
-    log_sigma2: Tensor | None,
-    log_alpha: Tensor | None,
-    *rest: Any,  # noqa: ANN401
-) -> Results:
-    slope, limit, need_x, need_bias = rest
-    alpha = None if log_alpha is None else log_alpha.exp()
-    saved = x, theta, log_sigma2, alpha, slope, limit
-    return _or_empty(x, binding.noisy_linear_gradients(grad, *saved, need_x=need_x, need_bias=need_bias))
+def _exp(log_alpha: Tensor | None) -> Tensor | None:
+    return None if log_alpha is None else log_alpha.exp()
 
 
 def _shapes_of_linear_backward(grad: Tensor, x: Tensor, theta: Tensor, *rest: Any) -> Results:  # noqa: ANN401
@@ -174,12 +153,14 @@ def _linear_gradients(ctx: Context, grad: Tensor, _: Tensor) -> Gradients:
 noisy_linear_backward = _operator(
     f"noisy_linear_backward(Tensor grad, Tensor x, Tensor theta, {_RATES}, Tensor slope, float limit, bool need_x,"
     " bool need_bias) -> (Tensor, Tensor, Tensor, Tensor)",
-    _run_linear_backward,
+    lambda grad, x, theta, log_sigma2, log_alpha, *rest: binding.noisy_linear_gradients(
+        grad, x, theta, log_sigma2, _exp(log_alpha), *rest
+    ),
     _shapes_of_linear_backward,
 )
 noisy_linear = _operator(
     f"noisy_linear(Tensor x, Tensor theta, {_RATES}, Tensor? bias, float limit) -> (Tensor, Tensor)",
-    _run_linear,
+    lambda x, theta, log_sigma2, log_alpha, *rest: binding.noisy_linear(x, theta, log_sigma2, _exp(log_alpha), *rest),
     lambda x, theta, *_: (x.new_empty(x.shape[0], theta.shape[0]), x.new_empty(x.shape[0], theta.shape[0])),
     _keep_linear,
     _linear_gradients,
@@ -187,11 +168,6 @@ noisy_linear = _operator(
 )
 
 # gates
-
-
-def _run_gate(x: Tensor, mean: Tensor, log_sigma2: Tensor, limit: float, space: int) -> Results:
-    out, gates = binding.gate(x, mean, log_sigma2, limit, space, None)
-    return out, *gates
 
 
 def _keep_gate(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
@@ -207,12 +183,12 @@ _GATES = "Tensor gate, Tensor deviation, Tensor noise"
 
 gate_backward = _operator(
     f"gate_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, bool need_x) -> (Tensor, Tensor, Tensor)",
-    lambda grad, x, mean, *rest: _or_empty(x, binding.gate_gradients(grad, x, mean, Gates(*rest[:3]), need_x=rest[3])),
+    lambda grad, x, mean, *rest: binding.gate_gradients(grad, x, mean, rest[:3], rest[3]),
     lambda grad, x, mean, *rest: (x.new_empty(x.shape if rest[3] else 0), *_like(mean, mean)),
 )
 gate = _operator(
     "gate(Tensor x, Tensor mean, Tensor log_sigma2, float limit, int space) -> (Tensor, Tensor, Tensor, Tensor)",
-    _run_gate,
+    binding.gate,
     lambda x, mean, _, limit, space: (*_like(x, mean, mean), x.new_empty(x.numel() // space)),
     _keep_gate,
     _gate_gradients,
@@ -220,19 +196,6 @@ gate = _operator(
 )
 
 # a linear layer after gates
-
-
-def _run_gated_linear(
-    x: Tensor, mean: Tensor, log_sigma2: Tensor, weight: Tensor, bias: Tensor | None, limit: float
-) -> Results:
-    out, gates = binding.gated_linear(x, mean, log_sigma2, weight, bias, limit, None)
-    return out, *gates
-
-
-def _run_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> Results:  # noqa: ANN401
-    *gates, weight, need_x, need_bias = rest
-    found = binding.gated_linear_gradients(grad, x, mean, Gates(*gates), weight, need_x=need_x, need_bias=need_bias)
-    return _or_empty(x, found)
 
 
 def _shapes_of_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> Results:  # noqa: ANN401
@@ -255,13 +218,13 @@ def _gated_linear_gradients(ctx: Context, grad: Tensor, *_: Tensor) -> Gradients
 gated_linear_backward = _operator(
     f"gated_linear_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, Tensor weight, bool need_x, bool need_bias)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _run_gated_linear_backward,
+    lambda grad, x, mean, *rest: binding.gated_linear_gradients(grad, x, mean, rest[:3], *rest[3:]),
     _shapes_of_gated_linear_backward,
 )
 gated_linear = _operator(
     "gated_linear(Tensor x, Tensor mean, Tensor log_sigma2, Tensor weight, Tensor? bias, float limit)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
-    _run_gated_linear,
+    binding.gated_linear,
     lambda x, mean, _, weight, *rest: (
         x.new_empty(x.shape[0], weight.shape[0]),
         *_like(mean, mean),

@@ -87,10 +87,8 @@ class NoisyLinear(torch.autograd.Function):
         check_unreplaced(*like_theta, shape=(slope.shape[1], ctx.inputs))
         check_unreplaced(x, shape=(slope.shape[0], ctx.inputs))
         need_x, _, _, _, need_bias = ctx.needs_input_grad[:5]
-        saved = x, theta, log_sigma2, alpha, slope, ctx.limit
-        by_x, by_theta, by_rate, by_bias = binding.noisy_linear_gradients(
-            readable(grad), *saved, need_x=need_x, need_bias=need_bias
-        )
+        given = x, theta, log_sigma2, alpha, slope, ctx.limit, need_x, need_bias
+        by_x, by_theta, by_rate, by_bias = binding.noisy_linear_gradients(readable(grad), *given)
         by_rates = (by_rate, None) if alpha is None else (None, by_rate)
         return by_x, by_theta, *by_rates, by_bias, None, None
 
