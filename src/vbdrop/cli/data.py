@@ -12,8 +12,6 @@ from vbdrop.data import DATASETS, Status, get, status
 
 app = verb()
 
-FETCHED = ", ".join(name for name, spec in DATASETS.items() if spec.embedded is None)
-
 
 @app.callback(invoke_without_command=True)
 def data(

@@ -132,15 +132,7 @@ def noisy_weights_reference(
 ) -> Tensor:
     """A sample of the output of a layer with means ``theta`` and variances ``exp(log_sigma2)``.
 
-    Args:
-        x: The layer's input.
-        theta: Means of the weights.
-        log_sigma2: Log variances of the weights, float32 or float64.
-        bias: The bias, or None.
-        product: The layer's linear map.
-        threshold: The ``log_alpha`` at or above which a weight's mean counts as zero (its variance stays); None for
-            never.
-        noise: Standard normal numbers of the output's shape; drawn here if None.
+    The arguments are those of `posterior_reference` and `noisy_product_reference`.
 
     Example:
         >>> from vbdrop.functional import MatrixProduct
@@ -162,13 +154,8 @@ def noisy_rates_reference(
 ) -> Tensor:
     """A sample of the output of a layer whose weights have the variances ``exp(log_alpha) * weight**2``.
 
-    Args:
-        x: The layer's input.
-        weight: Means of the weights.
-        log_alpha: Log alphas, float32 or float64, of a shape that broadcasts against ``weight``.
-        bias: The bias, or None.
-        product: The layer's linear map.
-        noise: Standard normal numbers of the output's shape; drawn here if None.
+    ``log_alpha`` is float32 or float64 and broadcasts against ``weight``; the other arguments are those of
+    `noisy_product_reference`.
 
     Example:
         >>> from vbdrop.functional import MatrixProduct

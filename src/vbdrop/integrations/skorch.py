@@ -156,9 +156,9 @@ class VBDClassifier(_LearnedRates, skorch.NeuralNetClassifier):
         args: Further arguments of `skorch.NeuralNetClassifier`, such as ``criterion``, ``max_epochs`` and ``lr``.
         modes: How the network is converted, such as ``vbdrop.Weights()``; one mode or a tuple of them.
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
-        warmup: How the KL comes in, in epochs.
-        target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, in the place of
-            ``kl_weight`` and ``warmup``.
+        warmup: The schedule of the KL, in epochs.
+        target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, instead of ``kl_weight``
+            and ``warmup``.
         rate_lr: The learning rate of the rates; None for that of the weights.
         check_every: See `vbdrop.ELBO`.
         kwargs: As ``args``, by name.
@@ -183,17 +183,7 @@ class VBDRegressor(_LearnedRates, skorch.NeuralNetRegressor):
     The default criterion, the mean squared error, is the negative log likelihood of a normal distribution with a
     variance of 1/2, up to a constant: scale the targets, or set ``kl_weight``, if their noise is of another size.
 
-    Args:
-        module: The network, a class or an instance; an instance is copied and stays as it is.
-        args: Further arguments of `skorch.NeuralNetRegressor`.
-        modes: How the network is converted; one mode or a tuple of them.
-        kl_weight: The factor on the KL; see `vbdrop.ELBO`.
-        warmup: How the KL comes in, in epochs.
-        target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, in the place of
-            ``kl_weight`` and ``warmup``.
-        rate_lr: The learning rate of the rates; None for that of the weights.
-        check_every: See `vbdrop.ELBO`.
-        kwargs: As ``args``, by name.
+    The arguments are those of `VBDClassifier`; ``args`` and ``kwargs`` go to `skorch.NeuralNetRegressor`.
 
     Example:
         >>> import torch, vbdrop

@@ -96,15 +96,8 @@ def gated_linear(
 ) -> Tensor | None:
     """The output of a linear layer whose inputs go through gates, in one call.
 
-    Args:
-        x: The features, with any number of axes; the last one holds the inputs.
-        mean: The gates' means, one per input.
-        log_sigma2: Their log variances.
-        weight: The layer's weights, [outputs, inputs].
-        bias: The layer's bias, or None.
-        threshold: The ``log_alpha`` at or above which a gate's mean counts as zero (its variance stays); None for
-            never.
-        noise: Standard normal numbers of the shape of ``x``; drawn here if None.
+    ``weight`` and ``bias`` are those of the layer; the other arguments are those of `noisy_gates`, with one gate per
+    entry of the last axis of ``x``.
 
     Returns:
         The output, or None if the kernel cannot take these tensors: then call `noisy_gates` and the layer.

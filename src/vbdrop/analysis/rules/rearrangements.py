@@ -27,9 +27,8 @@ def glu(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def pixel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """The channels of a block become pixels of one channel."""
     size, axis = arguments_of(node)["upscale_factor"] ** 2, len(size_of(node)) - 3
-    channels = facts.channels_along(node.args[0], axis)  # type: ignore[arg-type]
+    channels = _channels(facts, node, axis)
     if channels is None:
-        facts.keep(node, "its channels are not known", report=False)
         return None
     fields = (getattr(channels, field).view(-1, size) for field in ("units", "known", "value"))
     return Grid((axis, axis + 1), *fields).along(axis, facts.units)
@@ -38,9 +37,8 @@ def pixel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def pixel_unshuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """The pixels of a block become channels."""
     size, axis = arguments_of(node)["downscale_factor"] ** 2, len(size_of(node)) - 3
-    channels = facts.channels_along(node.args[0], axis)  # type: ignore[arg-type]
+    channels = _channels(facts, node, axis)
     if channels is None:
-        facts.keep(node, "its channels are not known", report=False)
         return None
     return channels.take(torch.arange(len(channels)).repeat_interleave(size), axis)
 
@@ -48,10 +46,17 @@ def pixel_unshuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def channel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """Channels from several groups in turn; all groups keep the same ones."""
     groups = arguments_of(node)["groups"]
-    channels = facts.channels_along(node.args[0], 1)  # type: ignore[arg-type]
+    channels = _channels(facts, node, 1)
     if channels is None:
-        facts.keep(node, "its channels are not known", report=False)
         return None
     rows = channels.units.view(groups, -1)
     facts.units.tie(rows[:1].expand_as(rows).flatten(), rows.flatten())
     return channels.take(torch.arange(len(channels)).view(groups, -1).t().flatten(), 1)
+
+
+def _channels(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels | None:
+    """The input channels on an axis; if they are unknown, None, and all of them are kept."""
+    channels = facts.channels_along(node.args[0], axis)  # type: ignore[arg-type]
+    if channels is None:
+        facts.keep(node, "its channels are not known", report=False)
+    return channels
