@@ -27,7 +27,7 @@ SHOWN = 12
 """How many of the runs that come first are listed with ``--cost``."""
 
 EXAMPLES = """\b
-vbdrop queue --workers 2 --hours 8   stopped or killed, the same command goes on
+vbdrop queue --workers 2 --hours 8   if stopped or killed, the same command resumes
 vbdrop queue --cost                  what is missing, in which order, and what it costs
 vbdrop queue --table 4 --table 5     some tables only; 0 for the ablations
 """

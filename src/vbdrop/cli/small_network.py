@@ -23,7 +23,7 @@ from vbdrop.train import evaluate
 from vbdrop.train.files import write_json
 
 HELD_OUT = 10
-"""One in so many training examples is held out while a network is made smaller."""
+"""One in this many training examples is held out while a network is made smaller."""
 
 SAMPLES = 64
 """How many real inputs latency is measured on."""

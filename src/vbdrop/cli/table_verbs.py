@@ -1,4 +1,4 @@
-"""What the verbs for tables share: run what is missing, say what it would cost, print what is there."""
+"""The shared part of the table verbs: run what is missing, estimate its cost, print what exists."""
 
 import json
 import math
@@ -65,7 +65,7 @@ class Asked:
 
     @property
     def options(self) -> str:
-        """The options that a command has to repeat which goes on with this one."""
+        """The options that a command must repeat to resume this one."""
         said = "" if self.seeds is None else f" --seeds {self.seeds}"
         return said if self.records is None else f"{said} --records {shlex.quote(str(self.records))}"
 

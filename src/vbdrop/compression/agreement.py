@@ -113,7 +113,7 @@ def checks(
         try:
             more_args, more_kwargs = _varied((args, dict(kwargs)), batch, size)
             expected = outputs_of(model, more_args, more_kwargs)
-        except Exception:  # whatever a forward raises that does not take such inputs
+        except Exception:  # a forward that rejects such inputs may raise anything
             continue
         if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
             found.append(Check(f"{noise}{size} in a batch", more_args, more_kwargs, expected))
@@ -143,7 +143,7 @@ def depends_on_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
         other_args, other_kwargs = pytree.tree_map_only(Tensor, varied, (args, dict(kwargs)))
         pairs = zip(outputs_of(model, args, kwargs), outputs_of(model, other_args, other_kwargs), strict=True)
         return any(not torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
-    except Exception:  # whatever a forward raises that does not take such inputs
+    except Exception:  # a forward that rejects such inputs may raise anything
         return True
 
 
@@ -203,7 +203,7 @@ def at_other_sizes(
         try:
             more_args, more_kwargs = more
             expected = outputs_of(model, more_args, more_kwargs)
-        except Exception:  # whatever a forward raises that does not take such inputs
+        except Exception:  # a forward that rejects such inputs may raise anything
             continue
         if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
             found.checks.append(Check(what, more_args, more_kwargs, expected))

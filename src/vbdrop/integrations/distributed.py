@@ -36,7 +36,7 @@ def shrink_ranks_(
     plans: list[Plan] | None = None,
     **options: Any,  # noqa: ANN401 -- as DistributedDataParallel takes them
 ) -> DistributedDataParallel:
-    """Remove from the model of all ranks, and from their optimizers, what is dead, and wrap it anew.
+    """Remove from the model of all ranks, and from their optimizers, what is dead, and wrap it again.
 
     Call it on every rank at the same step. The first rank makes the plan, the others get it from there.
 

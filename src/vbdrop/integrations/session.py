@@ -75,7 +75,7 @@ class Session:
 
         Args:
             model: The model.
-            steps: The optimizer steps of the training, for a target that has no length of its own.
+            steps: The optimizer steps of the training, for a target without a length.
             epochs: The same in epochs.
 
         Raises:

@@ -19,7 +19,7 @@ skorch: Any = imported("skorch", "skorch")
 callbacks: Any = imported("skorch.callbacks", "skorch")
 
 EXAMPLES = 2
-"""With so many examples a target traces the network."""
+"""The number of examples with which a target traces the network."""
 
 HISTORY = ("kl", "kl_weight", "dead_share")
 """Which of `vbdrop.scalars` become columns of a net's history."""
@@ -36,7 +36,7 @@ class VBDropCallback(callbacks.Callback):
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
         warmup: How the KL comes in, in epochs.
         check_every: See `vbdrop.ELBO`.
-        target: A size to reach, in the place of ``kl_weight`` and ``warmup``. What it does not say, its length and its
+        target: A size to reach, instead of ``kl_weight`` and ``warmup``. What it does not say, its length and its
             example inputs, is taken from the net.
 
     Example:
@@ -54,7 +54,7 @@ class VBDropCallback(callbacks.Callback):
         self.kl_weight, self.warmup, self.check_every, self.target = kl_weight, warmup, check_every, target
 
     def initialize(self) -> "VBDropCallback":
-        """Start anew."""
+        """Start from the beginning."""
         self.session_: Session | None = None
         return self
 

@@ -1,4 +1,4 @@
-"""The numbers of units that modules keep as attributes: a file may say anything, so they are checked."""
+"""The numbers of units that modules keep as attributes: a file may contain anything, so they are checked."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ def check_numbers(model: nn.Module) -> None:
     past the end of those that are too small.
 
     Raises:
-        ValueError: One has not; the message names it.
+        ValueError: One does not; the message names it.
 
     Example:
         >>> layer = nn.Linear(4, 2)

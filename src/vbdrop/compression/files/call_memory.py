@@ -1,4 +1,4 @@
-"""What a call of a program from a file may take: it is found out without memory, before anything is computed."""
+"""The memory that a call of a program from a file may take, determined before anything is computed."""
 
 import logging
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ PER_BYTE = 2048
 """The bytes that a call may take for each byte of a floating-point input."""
 
 PER_WHOLE_NUMBER = 2**16
-"""The same for each whole number among the inputs, such as a token, of which an embedding makes many numbers."""
+"""The same for each integer among the inputs, such as a token, which an embedding turns into many numbers."""
 
 MOST_REMEMBERED = 256
 
@@ -70,7 +70,7 @@ class CallMemory:
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own, as below
-    """Counts the bytes of all tensors that are alive at once, and stops where they are too many."""
+    """Counts the bytes of all tensors that are alive at once, and stops if there are too many."""
 
     def __init__(self, allowed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ def _is_gone(storage: StorageWeakRef) -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Torch logs what does not run without values, with its whole stack; the error says it already."""
+    """Torch logs operations that do not run without values, with the whole stack; the error already says so."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:

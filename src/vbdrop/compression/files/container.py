@@ -1,4 +1,4 @@
-"""The outer layer of a file: safetensors with a header, checked before anything is made of it."""
+"""The outer layer of a file: safetensors with a header, checked before anything is created from it."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     if len(content) < 10 or length > min(len(content) - 8, HEADER_LIMIT):
-        raise FileFormatError(f"{path.name} is no safetensors file, or only the beginning of one.")
+        raise FileFormatError(f"{path.name} is not a safetensors file, or only the beginning of one.")
     limits = Limits(len(content))
     limits.check_text(content[8 : 8 + length], f"the header of {path.name}")
     try:
@@ -45,7 +45,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except (KeyError, TypeError) as error:
         raise FileFormatError(f"{path.name} must be a safetensors file with the metadata {KEY!r}.") from error
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"the header of {path.name} is no JSON: {error}") from error
+        raise FileFormatError(f"the header of {path.name} is not JSON: {error}") from error
     check_depth(header)
     header = _checked(header)
     total = header.pop("sum")
@@ -61,7 +61,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A checksum of everything that a file says."""
+    """A checksum of everything in a file."""
     digest = hashlib.sha256(json.dumps(header, separators=(",", ":")).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

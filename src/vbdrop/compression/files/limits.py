@@ -1,4 +1,4 @@
-"""How much a file may ask for: every size that it names is bounded by the bytes that it has.
+"""How much a file may ask for: every size in it is bounded by its own number of bytes.
 
 Together the bounds hold the peak of `vbdrop.load` below 50 MB plus ten times the file plus the bytes of the model that
 it is given. Each is a free amount, for small files, and a multiple of the file.
@@ -11,7 +11,7 @@ from vbdrop.compression.files.format import FileFormatError
 MEBIBYTE = 2**20
 
 DEEPEST = 64
-"""How deep the header may be nested."""
+"""The deepest nesting of the header."""
 
 MOST_LAYERS = 1000
 """The entries of a list among the arguments of a network of `vbdrop.models`."""
@@ -36,7 +36,7 @@ class Limits:
 
     @property
     def parsed(self) -> int:
-        """Bytes of memory, about, that the header takes once it is parsed."""
+        """The approximate bytes of memory that the parsed header may take."""
         return 8 * MEBIBYTE + 2 * self.file
 
     @property
@@ -56,7 +56,7 @@ class Limits:
 
     @property
     def call(self) -> int:
-        """Bytes that a call of a program may take besides what its inputs justify."""
+        """Bytes that a call of a program may take beyond what its inputs justify."""
         return 16 * MEBIBYTE + 4 * self.file + self.model
 
     def check_text(self, text: bytes, what: str) -> None:
@@ -89,7 +89,7 @@ class Limits:
     def check_dense(self, needed: int) -> None:
         """Refuse tensors that are too large for their file and the model that was given."""
         if needed > self.dense:
-            hint = "" if self.model else "; give a fresh model of its class, load(path, model=...), if it is meant"
+            hint = "" if self.model else "; if this is intended, pass a fresh model of its class: load(path, model=...)"
             raise FileFormatError(
                 f"the model would take {needed:,} bytes of memory; {self.dense:,} are possible for a file of "
                 f"{self.file:,} bytes{hint}."
@@ -97,7 +97,7 @@ class Limits:
 
 
 def check_depth(value: object) -> None:
-    """Refuse data that is nested too deep for the functions that read it.
+    """Refuse data that is nested too deeply for the functions that read it.
 
     Example:
         >>> check_depth([[{"a": 1}]])

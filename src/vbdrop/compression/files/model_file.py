@@ -43,17 +43,17 @@ def save(
     """Write a small model.
 
     Args:
-        path: Where to write; what is there is replaced at the very end.
+        path: Where to write; an existing file is replaced at the very end.
         model: The small model.
         plan: The plan that made it; None for a model of its class's own shape.
-        dtype: What floating-point numbers are stored as; None for exactly as they are.
+        dtype: The type in which floating-point numbers are stored; None for their own.
         arguments: For a network of `vbdrop.models`, what it was built with: such a file loads without a model.
 
     Returns:
         The bytes of the file.
 
     Raises:
-        ValueError: `dtype` is none of these, or the model holds something that is not a tensor.
+        ValueError: `dtype` is unknown, or the model holds something that is not a tensor.
 
     Example:
         >>> import tempfile
@@ -102,14 +102,14 @@ def built_with(model: nn.Module) -> dict[str, Any] | None:
 def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: int | None = None) -> nn.Module:
     """Rebuild a small model from its file.
 
-    Nothing in a file is executed, and a file from outside can do no harm: a forward of its own consists of operations
+    Nothing in a file is executed, and a file from outside can do no harm: a forward in a file consists of operations
     of a closed table, and the memory for reading it stays below 50 MB plus ten times the file plus that of `model`.
 
     Args:
-        path: What `save` wrote.
+        path: A file that `save` wrote.
         model: A fresh instance of the class that was compressed, built as it was; it is not changed. A network of
             `vbdrop.models` needs none.
-        max_call_bytes: For a file with a forward of its own, the most memory that a call may take. None for 16 MiB plus
+        max_call_bytes: For a file with its own forward, the most memory that a call may take. None for 16 MiB plus
             four times the file, the bytes of `model`, and 2,048 bytes per byte of the inputs (64 KiB per whole
             number). A call that needs more raises a `ValueError` before anything is computed.
 
@@ -206,7 +206,7 @@ def _lists(header: dict[str, Any], tensors: dict[str, Tensor], limits: Limits) -
 
 
 def _built(header: dict[str, Any]) -> nn.Module:
-    """The outline of the network of `vbdrop.models` that the file is for, if it is one and its size can be meant."""
+    """The outline of the network of `vbdrop.models` that the file is for, if it is one and its size is plausible."""
     name, arguments = header["class"], header["arguments"]
     if name not in CLASSES or arguments is None:
         raise FileFormatError(f"the file is for a model of class {name}; give a fresh one: load(path, model={name}()).")
@@ -216,6 +216,6 @@ def _built(header: dict[str, Any]) -> nn.Module:
                 raise ValueError(f"it would have {len(value):,} layers")
         with torch.device("meta"):
             return CLASSES[name](**arguments)
-    except Exception as error:  # whatever a class raises for arguments that are none
+    except Exception as error:  # a class may raise anything for invalid arguments
         said = f"{arguments}"[:200]
         raise FileFormatError(f"a {name} cannot be built with {said}: {error}") from error

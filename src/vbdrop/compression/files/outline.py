@@ -1,4 +1,4 @@
-"""A model without the values of its tensors, and back: what a plan does to shapes is seen before memory is taken."""
+"""A model without the values of its tensors, and back: a plan is tried on shapes before memory is allocated."""
 
 import copy
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def outline(model: nn.Module) -> tuple[nn.Module, dict[str, torch.device]]:
-    """A copy of a model whose stored tensors have shapes and no values.
+    """A copy of a model whose stored tensors have shapes but no values.
 
     What a ``state_dict`` does not hold, such as buffers that are not persistent, is copied with its values.
 
@@ -34,8 +34,8 @@ def filled(model: nn.Module, state: Mapping[str, Tensor], devices: Mapping[str, 
     """A copy of an outline with values.
 
     Args:
-        model: The outline; it is not to be used any more.
-        state: The values by name, of the same shapes; what has none keeps what it has.
+        model: The outline; it must not be used afterwards.
+        state: The values by name, of the same shapes; tensors that are missing here keep their own.
         devices: Where they go, by name; the CPU for others.
 
     Example:

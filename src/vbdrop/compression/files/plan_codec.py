@@ -1,7 +1,7 @@
 """A plan in few bytes: what is needed to cut a fresh model, with its lists of indices beside it.
 
-The values that a plan folds are in the tensors of the small model already, so the shorthand keeps only where the model
-is cut, which biases are new, and the program. Lists of indices become numbers: each different list is kept once.
+The values that a plan folds are already in the tensors of the small model, so the shorthand keeps only where the model
+is cut, which biases are new, and the program. Lists of indices become numbers: each distinct list is kept once.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def lengthen(
     """The plan that `shorten` wrote, without the values that it folds.
 
     Args:
-        data: What a file holds.
+        data: The content of a file.
         lists: Its lists of indices.
         tensors: Its tensors: those of new biases say how long they are, those of other buffers what they hold.
         limits: How much the file may ask for.

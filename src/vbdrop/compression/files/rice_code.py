@@ -1,8 +1,8 @@
 """Sorted positions in few bytes: the gaps between them in Rice code.
 
 A gap g is cut into its low bits, r of them, and the rest q = g >> r. The low bits of all gaps come first, packed; then
-every q as q zeros and a one. The first byte is r, chosen for the fewest bytes, which comes within a tenth of a bit a
-position of the entropy of random positions. With r = 0 it is a bitmask.
+every q as q zeros and a one. The first byte is r, chosen for the fewest bytes, which comes within a tenth of a bit
+per position of the entropy of random positions. With r = 0 it is a bitmask.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def decode_positions(data: Bytes, count: int, size: int) -> Positions:
 
 
 def position_blocks(data: Bytes, count: int, size: int) -> Iterator[Positions]:
-    """Read what `encode_positions` wrote, some thousands at a time: all at once take many times the bytes.
+    """Read what `encode_positions` wrote, a few thousand at a time: all at once would take many times the bytes.
 
     Args:
         data: The bytes.
@@ -98,5 +98,5 @@ def position_blocks(data: Bytes, count: int, size: int) -> Iterator[Positions]:
 
 
 def _size(gaps: Positions, low_bits: int) -> int:
-    """The bytes of the two parts with so many low bits."""
+    """The bytes of the two parts with this many low bits."""
     return -(-len(gaps) * low_bits // 8) + -(-(len(gaps) + int((gaps >> low_bits).sum())) // 8)

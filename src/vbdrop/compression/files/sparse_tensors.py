@@ -14,10 +14,10 @@ from vbdrop.compression.files.format import FileFormatError
 from vbdrop.compression.files.rice_code import encode_positions, position_blocks
 
 POSITIONS = ":at"
-"""What the name of the positions of a sparse tensor ends in."""
+"""The suffix of the name of a sparse tensor's positions."""
 
 ENTRY_BYTES = 80
-"""About the bytes that one more tensor takes in the header of the file."""
+"""The approximate bytes that one more tensor takes in the header of the file."""
 
 
 def to_stored(
@@ -27,7 +27,7 @@ def to_stored(
 
     Args:
         state: The tensors by name.
-        dtype: What floating-point numbers become; a tensor with values beyond its range stays as it is. None: all stay.
+        dtype: The type for floating-point numbers; a tensor with values beyond its range keeps its own. None: all do.
         dense: Names that must not become sparse.
 
     Returns:
@@ -63,18 +63,18 @@ def from_stored(
     """The tensors of a model, from those of a file.
 
     Args:
-        tensors: What the file holds.
+        tensors: The tensors of the file.
         tied: The names that share another one's tensor.
         like: The tensors that the model has, for their shapes and types.
 
     Raises:
-        FileFormatError: One is missing, is too many, or has another shape or type than the model's.
+        FileFormatError: One is missing or unexpected, or has another shape or type than the model's.
     """
     state = {name: _restored(name, tensors, tied, model_tensor) for name, model_tensor in like.items()}
     used = {tied.get(name, name) for name in like}
     known = used | {f"{name}{POSITIONS}" for name in used}
     for name in sorted((tensors.keys() - known) | (tied.keys() - like.keys())):
-        raise FileFormatError(f"the file has a tensor {name!r}, the model has none.")
+        raise FileFormatError(f"the file has a tensor {name!r}, which the model does not have.")
     return state
 
 
