@@ -128,7 +128,7 @@ def test_without_rewriting_such_a_size_keeps_its_channels_and_the_rest_becomes_s
     assert shapes(small)["conv1.weight"] == (4, 1, 5, 5)
     assert shapes(small)["conv2.weight"] == (10, 4, 5, 5)
     assert shapes(small)["fc1.weight"] == (4, 160)
-    assert any("spells out" in reason for reason in left.values())
+    assert any("as an argument" in reason for reason in left.values())
 
 
 def test_a_forward_is_replaced_only_if_that_removes_enough():

@@ -60,7 +60,7 @@ LEFT = {
     "an embedding": (lambda: nn.Embedding(4, 4), "", "its rows are looked up, not multiplied"),
     "a recurrent cell": (lambda: nn.LSTMCell(4, 4), "", "no noisy layer for LSTMCell"),
     "a norm": (lambda: nn.BatchNorm1d(4), "", "no noisy layer for BatchNorm1d"),
-    "a bilinear layer": (lambda: nn.Bilinear(4, 4, 4), "", "it multiplies two inputs with each other"),
+    "a bilinear layer": (lambda: nn.Bilinear(4, 4, 4), "", "it multiplies two inputs"),
     "an integer weight": (
         lambda: setattr_(nn.Linear(4, 4), weight=nn.Parameter(torch.ones(4, 4, dtype=torch.int8), False)),
         "",

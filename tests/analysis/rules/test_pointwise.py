@@ -79,4 +79,4 @@ def test_casts_to_whole_numbers_and_functions_of_two_tensors_are_not_followed():
     assert [removal.model.get_submodule(f"{i}.first").out_features for i in range(3)] == [4, 4, 4]
     assert "it is cast to integers" in removal.left.values()
     assert {f"{i}.first" for i in range(3)} <= set(removal.left), "what is dead but kept"
-    assert sum("takes a tensor" in reason and "dead" not in reason for reason in removal.left.values()) == 2
+    assert sum("gets a tensor" in reason and "dead" not in reason for reason in removal.left.values()) == 2

@@ -105,10 +105,10 @@ def test_other_files_are_named(path):
     ):
         read_container(path)
     path.write_bytes(b"PK\x03\x04 a zip file of some kind")
-    with pytest.raises(FileFormatError, match="no safetensors file"):
+    with pytest.raises(FileFormatError, match="not a safetensors file"):
         read_container(path)
     path.write_bytes((HEADER_LIMIT + 1).to_bytes(8, "little") + b" " * (HEADER_LIMIT + 1))
-    with pytest.raises(FileFormatError, match="no safetensors file"):
+    with pytest.raises(FileFormatError, match="not a safetensors file"):
         read_container(path)
     with pytest.raises(FileNotFoundError):
         read_container(path.with_name("missing"))

@@ -16,7 +16,7 @@ def test_all_bounds_together_stay_below_fifty_megabytes_and_ten_files():
 def test_the_model_that_is_given_counts():
     assert Limits(100, model=5000).dense == Limits(100).dense + 5000
     Limits(0, model=10**9).check_dense(10**9)
-    with pytest.raises(FileFormatError, match=r"would take 1,000,000,000 bytes of memory; .*; give a fresh model"):
+    with pytest.raises(FileFormatError, match=r"would take 1,000,000,000 bytes of memory; .*pass a fresh model"):
         Limits(0).check_dense(10**9)
 
 

@@ -290,7 +290,7 @@ def test_wild_sizes_are_refused_before_anything_is_built(path, perceptron, argum
 def test_a_file_that_would_need_more_memory_than_its_size_can_mean_is_refused(path, hidden, needed):
     save(path, build("mlp", units=10), arguments={"hidden": hidden})
     with pytest.raises(
-        FileFormatError, match=rf"the model would take {needed}.* bytes of memory; 12,.*give a fresh model"
+        FileFormatError, match=rf"the model would take {needed}.* bytes of memory; 12,.*pass a fresh model"
     ):
         load(path)
 
