@@ -135,7 +135,7 @@ def noisy_linear_gradients(
     need_x: bool,
     need_bias: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-    """The gradients of `noisy_linear` by x, theta, log_sigma2 or log alpha, and bias."""
+    """The gradients of `noisy_linear` with respect to x, theta, log_sigma2 or log alpha, and bias."""
     sizes, threads = _plan(x, theta)
     by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
     by_theta, by_rate = torch.empty_like(theta), torch.empty_like(theta if alpha is None else alpha)
@@ -169,7 +169,7 @@ def gate(
 def gate_gradients(
     grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], need_x: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The gradients of `gate` by x, mean and log_sigma2."""
+    """The gradients of `gate` with respect to x, mean and log_sigma2."""
     by_x = torch.empty_like(x) if need_x else None
     by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
     count = gates[2].numel()
@@ -201,7 +201,7 @@ def gated_linear(
 def gated_linear_gradients(
     grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], weight: Tensor, need_x: bool, need_bias: bool
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor | None]:
-    """The gradients of `gated_linear` by x, mean, log_sigma2, weight and bias."""
+    """The gradients of `gated_linear` with respect to x, mean, log_sigma2, weight and bias."""
     sizes, threads = _plan(x, weight)
     by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
     results = by_x, torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(weight), by_bias

@@ -2,7 +2,7 @@
 
    x is [samples, inputs], the weights are [outputs, inputs], row by row. The forward goes through the layer by blocks of
    outputs, the backward by blocks of inputs: no two blocks write to the same place, and what is computed does not depend
-   on how many there are. */
+   on their number. */
 
 #ifndef VBDROP_BLOCKS_H
 #define VBDROP_BLOCKS_H
@@ -17,16 +17,16 @@ static inline int this_thread(void) { return omp_get_thread_num(); }
 static inline int this_thread(void) { return 0; }
 #endif
 
-/* How many of the parts a block has: at most `most`, and few enough for every thread to get some blocks. */
+/* How many of the parts go into one block: at most `most`, and few enough for every thread to get some blocks. */
 static inline int64_t share_of(int64_t parts, int64_t most, int threads) {
     const int64_t fair = parts / (threads > 1 ? 2 * threads : 1);
     return at_most(most, fair > 1 ? fair : 1);
 }
 
-#define STRETCH 2048  /* inputs that a forward goes through at a time */
-#define MOST_GROUPS 4 /* a block of a forward has at most so many times ROWS outputs */
+#define STRETCH 2048  /* inputs that a forward processes at a time */
+#define MOST_GROUPS 4 /* a block of a forward has at most this many times ROWS outputs */
 
-/* The forward: blocks of `width` outputs; within them the inputs go by stretches. */
+/* The forward: blocks of `width` outputs; each goes through the inputs in stretches. */
 typedef struct {
     int64_t width, blocks;
     int64_t samples; /* rounded up to whole panels */
@@ -40,8 +40,8 @@ static inline forward_plan plan_forward(int64_t samples, int64_t outputs, int th
     return plan;
 }
 
-/* sums[o, s] (+)= the sum over a stretch of inputs of weight[o, i] * x[s, i], for `outputs` rows of weights, of which there
-   is a whole number of tiles in memory; `panels` are those of x, from the stretch's start on, `inputs` steps each */
+/* sums[o, s] (+)= the sum over a stretch of inputs of weight[o, i] * x[s, i], for `outputs` rows of weights, with
+   memory for a whole number of tiles; `panels` are those of x, from the start of the stretch, `inputs` steps each */
 static inline void multiply_stretch(const forward_plan *plan, const float *weight, int64_t stride, int64_t outputs,
                                     const float *panels, int64_t inputs, int64_t steps, float *sums, int add) {
     for (int64_t s = 0; s < plan->samples; s += COLUMNS) {
@@ -52,14 +52,14 @@ static inline void multiply_stretch(const forward_plan *plan, const float *weigh
     }
 }
 
-/* The backward: blocks of `width` inputs; within them the outputs go by chunks. */
+/* The backward: blocks of `width` inputs; each goes through the outputs in chunks. */
 typedef struct {
     int64_t width, blocks;
     int64_t samples, outputs; /* rounded up to whole tiles */
 } backward_plan;
 
-#define CHUNK (32 * ROWS)   /* outputs that a backward goes through at a time */
-#define FITTING (128 * 256) /* so many numbers of x fit a cache, with what a block needs beside them */
+#define CHUNK (32 * ROWS)   /* outputs that a backward processes at a time */
+#define FITTING (128 * 256) /* this many numbers of x fit the cache, along with the rest of a block */
 
 static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64_t outputs, int threads) {
     backward_plan plan;
@@ -71,7 +71,7 @@ static inline backward_plan plan_backward(int64_t samples, int64_t inputs, int64
     return plan;
 }
 
-/* The gradient, packed in both ways that its products need: towards x, and towards the weights. */
+/* The gradient, packed in the two ways that its products need: for x and for the weights. */
 typedef struct {
     float *by_sample, *by_output;
 } packed_gradient;
@@ -80,7 +80,7 @@ static inline int64_t room_of_packed(const backward_plan *plan, int64_t samples,
     return lines(plan->outputs * samples) + (need_x ? lines(plan->samples * outputs) : 0);
 }
 
-/* where it lies in the room, of which it takes its part */
+/* its place in the room, from which it takes its part */
 static inline packed_gradient packed_at(float **room, const backward_plan *plan, int64_t samples, int64_t outputs,
                                         int need_x) {
     const packed_gradient packed = {*room + lines(plan->outputs * samples), *room};
@@ -126,7 +126,7 @@ static inline void multiply_chunk(const backward_plan *plan, const float *by_sam
 
 #define AHEAD 4 /* rows of a block that are fetched before they are needed */
 
-/* Ask for memory that will be read or written: rows of a block lie too far apart for the processor to foresee them. */
+/* Prefetch memory that will be read or written: rows of a block are too far apart for the processor to predict. */
 static inline void fetch(const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(from + i);
 }

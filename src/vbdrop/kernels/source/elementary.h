@@ -1,11 +1,11 @@
-/* Exponential and logarithm as polynomials, with an error of about two units in the last place, and how loops are cut. */
+/* Exponential and logarithm as polynomials, with an error of about two units in the last place, and the sizes of loops. */
 
 #ifndef VBDROP_ELEMENTARY_H
 #define VBDROP_ELEMENTARY_H
 
 #include "vectors.h"
 
-#define BLOCK 4096 /* elements a thread takes at a time */
+#define BLOCK 4096 /* elements that a thread takes at a time */
 #define LANES 16   /* elements that go through a loop side by side */
 
 static inline float from_bits(int32_t bits) {
@@ -20,7 +20,7 @@ static inline int32_t to_bits(float value) {
     return bits;
 }
 
-/* exp(x), with x held inside the range in which the result is a normal number */
+/* exp(x), with x clamped to the range in which the result is a normal number */
 static inline float exp_of(float x) {
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
@@ -28,7 +28,7 @@ static inline float exp_of(float x) {
     const float k = shifted - 12582912.0f;
     float r = x - k * 0.693359375f;
     r = r + k * 2.12194440e-4f;
-    const float r2 = r * r; /* terms side by side: a sum one after another would have to wait */
+    const float r2 = r * r; /* independent terms: a sequential sum would have to wait */
     const float low = 1.6666665459e-1f * r + 5.0000001201e-1f;
     const float middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
     const float high = 1.9875691500e-4f * r + 1.3981999507e-3f;
@@ -36,7 +36,7 @@ static inline float exp_of(float x) {
     return p * from_bits(((int32_t)k + 127) << 23);
 }
 
-/* exp_of, of the numbers in a register */
+/* exp_of for the numbers in a register */
 static inline vector exp_of_vector(vector x) {
     x = larger(all(-87.0f), x);
     x = smaller(all(88.0f), x);

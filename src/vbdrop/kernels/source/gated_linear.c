@@ -1,5 +1,5 @@
 /* The training forward and backward of a linear layer with gates on its inputs, each in one call; see blocks.h for the
-   sizes. The backward makes the gated inputs again, a block at a time, and adds the gates' gradients up where it has them. */
+   sizes. The backward recomputes the gated inputs, one block at a time, and sums the gates' gradients on the spot. */
 
 #include "blocks.h"
 #include "gates.h"
@@ -66,7 +66,8 @@ int64_t vbdrop_gated_linear_backward_room(int64_t samples, int64_t inputs, int64
     return room_of_packed(&plan, samples, outputs, 1) + threads * backward_room_of_a_thread(&plan, samples);
 }
 
-/* The gradients of vbdrop_gated_linear towards x (or not, if by_x is NULL), mean, log_sigma2, weight and bias (or not). */
+/* The gradients of vbdrop_gated_linear with respect to x, mean, log_sigma2, weight and bias; those of x and bias
+   may be NULL. */
 void vbdrop_gated_linear_backward(const float *grad, const float *x, const float *mean, const float *gate,
                                   const float *deviation, const float *noise, const float *weight, float *room, float *by_x,
                                   float *by_mean, float *by_log_sigma2, float *by_weight, float *by_bias, int64_t samples,

@@ -1,10 +1,10 @@
-/* Gates on units: x is [samples, units, space], noise [samples, units]; a unit's sums run over samples in their order,
-   whatever the number of threads. */
+/* Gates on units: x is [samples, units, space], noise [samples, units]; a unit's sums run over the samples in order,
+   for any number of threads. */
 
 #include "gates.h"
 #include "noise.h"
 
-#define GATES 64 /* units a thread takes at a time */
+#define GATES 64 /* units that a thread takes at a time */
 
 /* gates_of, and out = x * (gate + deviation * noise). With `draw`, the noise is drawn here first. */
 void vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
@@ -29,7 +29,7 @@ void vbdrop_gate(const float *x, const float *mean, const float *log_sigma2, flo
     }
 }
 
-/* The gradients of vbdrop_gate towards x (or not, if by_x is NULL), mean and log_sigma2. */
+/* The gradients of vbdrop_gate with respect to x (unless by_x is NULL), mean and log_sigma2. */
 void vbdrop_gate_backward(const float *grad, const float *x, const float *mean, const float *gate, const float *deviation,
                           const float *noise, float *by_x, float *by_mean, float *by_log_sigma2, int64_t samples,
                           int64_t units, int64_t space, int threads) {

@@ -1,4 +1,4 @@
-/* What a unit's gate says: its value and deviation, and its gradients. */
+/* The gate of a unit: its value, its deviation and its gradients. */
 
 #ifndef VBDROP_GATES_H
 #define VBDROP_GATES_H
@@ -24,8 +24,8 @@ static inline void gate_units(const float *x, const float *gate, const float *de
     for (int64_t u = 0; u < units; u++) to[u] = x[u] * (gate[u] + deviation[u] * noise[u]);
 }
 
-/* The gradients towards mean and log_sigma2, from the sums over the samples of the gradient towards a gate's draw, and of
-   that times its noise. */
+/* The gradients of mean and log_sigma2, from the sums over the samples of the gradient of a gate's draw, and of that
+   times its noise. */
 static inline void gate_gradients_at(float mean, float gate, float deviation, float sum, float noisy_sum, float *by_mean,
                                      float *by_log_sigma2) {
     *by_mean = gate == mean ? sum : 0.0f;

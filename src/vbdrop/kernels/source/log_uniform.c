@@ -6,14 +6,14 @@
 #define K1 0.63576f
 #define K2 1.87320f
 #define K3 1.48695f
-#define SMALLEST_SQUARE 1.17549435e-38f /* the smallest number that float32 holds in full */
+#define SMALLEST_SQUARE 1.17549435e-38f /* the smallest normal float32 */
 
 static inline float square_of(float theta) {
     const float square = theta * theta;
     return square < SMALLEST_SQUARE ? SMALLEST_SQUARE : square;
 }
 
-/* 1 - S(k2 + k3 log_alpha), small where alpha is large */
+/* 1 - S(k2 + k3 log_alpha), small for large alpha */
 static inline float sigmoid_of(float square, float log_sigma2) {
     const float log_alpha = log_sigma2 - log_of(square);
     return 1.0f / (1.0f + exp_of(K2 + K3 * log_alpha));

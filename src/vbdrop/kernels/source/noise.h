@@ -1,5 +1,5 @@
-/* Standard normal numbers: a generator a lane (xoshiro128++), seeded anew for every block, so that the numbers do not
-   depend on how many threads share the work; and the polar form of two independent normal numbers (Box and Muller). */
+/* Standard normal numbers: one generator per lane (xoshiro128++), reseeded for every block, so that the numbers do not
+   depend on the number of threads; and the polar form of two independent normal numbers (Box and Muller). */
 
 #ifndef VBDROP_NOISE_H
 #define VBDROP_NOISE_H

@@ -1,14 +1,14 @@
 /* The training forward and backward of a linear layer with noisy weights, each in one call; see blocks.h for the sizes.
 
-   Either every weight has its log_sigma2, or (with log_sigma2 = NULL) every input its alpha, and the variances are
-   alpha * theta^2; the alphas then go to the squares of x, and the weights' squares stand for the variances. The variances,
-   the means as used and their gradients are there for a block of weights at a time, in a cache, and never for all of them. */
+   Either every weight has its log_sigma2, or (with log_sigma2 = NULL) every input has its alpha, and the variances are
+   alpha * theta^2; then the squares of x are multiplied by alpha, and the weights' squares replace the variances. The
+   variances, the masked means and their gradients exist for one block of weights at a time, in the cache. */
 
 #include "blocks.h"
 #include "posterior.h"
 #include "weights.h"
 
-/* Whether tiles fit the registers: elsewhere, the products of torch are the quicker ones. */
+/* Whether tiles fit the registers: elsewhere, torch's products are faster. */
 int vbdrop_has_products(void) {
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
     return 1;
@@ -17,7 +17,7 @@ int vbdrop_has_products(void) {
 #endif
 }
 
-/* from one output's weights to the next one's, in a stretch: no large power of two, which a cache would not like */
+/* the distance between the weights of two outputs in a stretch: no large power of two, which causes cache conflicts */
 static int64_t stretch_stride(int64_t inputs) { return rounded_up(at_most(inputs, STRETCH), 2 * COLUMNS) + COLUMNS; }
 
 static int64_t forward_room_of_a_thread(const forward_plan *plan, int64_t inputs) {
@@ -30,7 +30,7 @@ int64_t vbdrop_noisy_linear_room(int64_t samples, int64_t inputs, int64_t output
     return 2 * plan.samples * inputs + lines(samples * outputs) + threads * forward_room_of_a_thread(&plan, inputs);
 }
 
-/* weights_of, or theta and its squares where weights have no log_sigma2 */
+/* weights_of, or theta and its squares if the weights have no log_sigma2 */
 static void parameters_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                           int64_t count) {
     if (log_sigma2) {
@@ -44,7 +44,7 @@ static void parameters_of(const float *theta, const float *log_sigma2, float lim
     }
 }
 
-/* The means as used and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. */
+/* The masked means and the variances of a stretch of inputs, for `count` outputs; zeros up to `width` of them. */
 static void parameters_of_stretch(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t steps,
                                   int64_t count, int64_t width, float *weight, float *sigma2, int64_t stride) {
     for (int64_t o = 0; o < count; o++) {
@@ -55,7 +55,7 @@ static void parameters_of_stretch(const float *theta, const float *log_sigma2, f
     memset(sigma2 + count * stride, 0, (size_t)((width - count) * stride) * sizeof(float));
 }
 
-/* A sample of the output, and for the backward the slope that vbdrop_sample leaves in place of the noise. */
+/* A sample of the output and, for the backward, the slope that vbdrop_sample leaves in place of the noise. */
 void vbdrop_noisy_linear(const float *x, const float *theta, const float *log_sigma2, const float *alpha, const float *bias,
                          float limit, float floor, int draw, uint64_t seed, float *room, float *out, float *noise_to_slope,
                          int64_t samples, int64_t inputs, int64_t outputs, int threads) {
@@ -106,7 +106,7 @@ int64_t vbdrop_noisy_linear_backward_room(int64_t samples, int64_t inputs, int64
            threads * backward_room_of_a_thread(&plan, samples, need_x);
 }
 
-/* The means as used and the variances of a chunk of outputs, as panels[p, o, c] of a block's columns. */
+/* The masked means and the variances of a chunk of outputs, as panels[p, o, c] of a block's columns. */
 static void parameters_of_chunk(const float *theta, const float *log_sigma2, float limit, int64_t inputs, int64_t count,
                                 int64_t columns, float *weight, float *sigma2) {
     for (int64_t o = 0; o < count; o++) {
@@ -124,7 +124,7 @@ static void parameters_of_chunk(const float *theta, const float *log_sigma2, flo
     }
 }
 
-/* From the tiles of both products to the gradients towards theta and log_sigma2. */
+/* The gradients of theta and log_sigma2, from the tiles of both products. */
 static void put_gradients(const float *theta, const float *sigma2, float limit, const float *tiles, float *by_theta,
                           float *by_log_sigma2, int64_t inputs, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r++) {
@@ -138,7 +138,7 @@ static void put_gradients(const float *theta, const float *sigma2, float limit, 
     }
 }
 
-/* From the tiles of both products to the gradients towards theta, and what they add to those towards log(alpha). */
+/* The gradients of theta, and their contribution to those of log(alpha), from the tiles of both products. */
 static void put_rated_gradients(const float *theta, const float *tiles, float *by_theta, float *by_log_alpha, int64_t inputs,
                                 int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r++) {
@@ -152,8 +152,8 @@ static void put_rated_gradients(const float *theta, const float *tiles, float *b
     }
 }
 
-/* The gradients of vbdrop_noisy_linear towards x (or not, if by_x is NULL), theta, log_sigma2 and bias (or not); by_rate is
-   towards log_sigma2, or else towards log(alpha). */
+/* The gradients of vbdrop_noisy_linear with respect to x, theta, log_sigma2 and bias; those of x and bias may be NULL.
+   by_rate is that of log_sigma2 or, without it, of log(alpha). */
 void vbdrop_noisy_linear_backward(const float *grad, const float *x, const float *theta, const float *log_sigma2,
                                   const float *alpha, const float *slope, float limit, float *room, float *by_x,
                                   float *by_theta, float *by_rate, float *by_bias, int64_t samples, int64_t inputs,

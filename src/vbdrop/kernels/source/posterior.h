@@ -1,4 +1,4 @@
-/* What a weight's mean and log variance say: its variance, whether it counts, its KL from the hierarchical prior. */
+/* What follows from a weight's mean and log variance: its variance, its mask, its KL from the hierarchical prior. */
 
 #ifndef VBDROP_POSTERIOR_H
 #define VBDROP_POSTERIOR_H
@@ -10,9 +10,9 @@
 #define LOG_2 0.69314718055994531
 
 /* The sum of many log(1 + x), x >= 0, as the logarithm of a product: mantissas are multiplied, exponents added, and there
-   is one logarithm for many elements. What the rounding of 1 + x loses counts where x is small. */
+   is one logarithm for many elements. The rounding error of 1 + x is added, since it matters for small x. */
 
-#define RUN (LANES * 64) /* elements that one product takes at most: no partial product leaves its type's range */
+#define RUN (LANES * 64) /* at most this many elements per product: no partial product overflows */
 #define SUMS (LANES / WIDTH)
 
 typedef struct {
@@ -39,12 +39,12 @@ static inline double total_of(const log1p_sum *sum) {
     return total + log(mantissa) + (double)exponent * LOG_2;
 }
 
-/* The mean as used: a mask takes what has sigma2 >= limit * theta^2. */
+/* The masked mean: zero if sigma2 >= limit * theta^2. */
 static inline float masked_at(float theta, float sigma2, float limit) {
     return sigma2 < limit * theta * theta ? theta : 0.0f;
 }
 
-/* sigma2 = exp(log_sigma2), and the mean as used, for any number of weights */
+/* sigma2 = exp(log_sigma2), and the masked mean, for any number of weights */
 static inline void weights_of(const float *theta, const float *log_sigma2, float limit, float *weight, float *sigma2,
                               int64_t count) {
     int64_t i = 0;
@@ -66,11 +66,11 @@ static inline void add_kl_step(log1p_sum *sum, const float *theta, const float *
         const vector x = smaller(all(1e38f), square / load(sigma2 + h * WIDTH) + (square - square)), u = x + 1.0f;
         sum->mantissa[h] *= (vector)(((integers)u & 0x007fffff) | 0x3f800000);
         sum->exponent[h] += (integers)u >> 23;
-        sum->lost[h] += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f))); /* NaN goes this way, into the total */
+        sum->lost[h] += (vector)(~(u >= all(2.0f)) & (integers)(x - (u - 1.0f))); /* NaN reaches the total this way */
     }
 }
 
-/* What the products have beyond 2 goes to the exponents, which lose the 127 of each step, so that the sum can go on. */
+/* Move factors of 2 from the products to the exponents, and subtract the 127 of each step, so that the sum can continue. */
 static inline void settle(log1p_sum *sum, int64_t steps) {
     for (int h = 0; h < SUMS; h++) {
         const integers bits = (integers)sum->mantissa[h];
@@ -88,7 +88,7 @@ static inline void add_kl(log1p_sum *sum, const float *theta, const float *sigma
         for (; i + LANES <= end; i += LANES) add_kl_step(&here, theta + i, sigma2 + i);
         settle(&here, (i - start) / LANES);
     }
-    if (i < count) { /* the rest, filled up with weights that are zero: their logarithm is, too */
+    if (i < count) { /* the rest, padded with zero weights, whose logarithm is zero, too */
         float last_theta[LANES] = {0}, last_sigma2[LANES];
         for (int l = 0; l < LANES; l++) last_sigma2[l] = 1.0f;
         memcpy(last_theta, theta + i, (size_t)(count - i) * sizeof(float));
@@ -99,7 +99,7 @@ static inline void add_kl(log1p_sum *sum, const float *theta, const float *sigma
     *sum = here;
 }
 
-/* The gradient towards theta from the one towards the mean as used: a mean of zero is not changed by a mask, and keeps its
+/* The gradient of theta from that of the masked mean: a mean of zero is not changed by a mask, and keeps its
    gradient. */
 static inline float unmasked_at(float by_weight, float theta, float sigma2, float limit) {
     return (sigma2 < limit * theta * theta) | (theta == 0.0f) ? by_weight : 0.0f;

@@ -1,21 +1,21 @@
-/* Matrix products of float32 by tiles that stay in the registers, for operands that are made on the way.
+/* Matrix products of float32 by tiles that stay in the registers, for operands that are computed on the fly.
 
    A tile is ROWS by COLUMNS numbers of a result. One operand is a panel: for each step of the sum COLUMNS numbers, side by
-   side. The other gives ROWS numbers a step, each of which is spread over a register. The steps of a sum are added one after
-   another, and callers cut long sums into stretches of the same lengths whatever the number of threads: a result does not
-   depend on it. */
+   side. The other gives ROWS numbers per step, each broadcast to a register. The steps of a sum are added in order, and
+   callers cut long sums into stretches of the same lengths for any number of threads: a result does not depend
+   on it. */
 
 #ifndef VBDROP_TILES_H
 #define VBDROP_TILES_H
 
 #include "vectors.h"
 
-#define ROWS (WIDTH == 16 ? 12 : 6) /* with two registers a row, there is room for the operands of a step */
+#define ROWS (WIDTH == 16 ? 12 : 6) /* with two registers per row, there is room for the operands */
 #define COLUMNS (2 * WIDTH)
 
 static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
-/* numbers of whole lines of a cache: what comes after them in a room starts with a line, too */
+/* rounded up to whole cache lines, so that what follows in a room starts at a line, too */
 static inline int64_t lines(int64_t count) { return rounded_up(count, 16); }
 
 /* tile[r, c] = the sum over the steps k of rows[r, k] * panel[k, c], added to what is there with `add`; the numbers of
@@ -44,19 +44,19 @@ static inline __attribute__((always_inline)) void multiply(const float *rows, in
     }
 }
 
-/* `multiply` with rows as they lie in a matrix */
+/* `multiply` with the rows of a matrix */
 static __attribute__((noinline)) void multiply_rows(const float *rows, int64_t row_stride, const float *panel, int64_t steps,
                                                     float *tile, int64_t tile_stride, int add) {
     multiply(rows, row_stride, 1, panel, steps, tile, tile_stride, add);
 }
 
-/* `multiply` with rows that were packed: ROWS numbers a step, side by side */
+/* `multiply` with packed rows: ROWS numbers per step, side by side */
 static __attribute__((noinline)) void multiply_packed(const float *rows, const float *panel, int64_t steps, float *tile,
                                                       int64_t tile_stride, int add) {
     multiply(rows, 1, ROWS, panel, steps, tile, tile_stride, add);
 }
 
-#define STEPS 512 /* that are added up at once: the last digits of a longer sum would get lost */
+#define STEPS 512 /* summed at once: a longer sum would lose its last digits */
 
 /* multiply_packed for any number of steps */
 static inline void multiply_long(const float *rows, const float *panel, int64_t steps, float *tile, int64_t tile_stride) {

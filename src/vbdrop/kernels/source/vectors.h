@@ -1,4 +1,4 @@
-/* Numbers side by side in a register, and what the compilers do not make of loops by themselves. */
+/* Numbers side by side in a register, and operations that compilers do not derive from loops. */
 
 #ifndef VBDROP_VECTORS_H
 #define VBDROP_VECTORS_H

@@ -1,13 +1,13 @@
 /* The elementwise work of a training step on noisy weights, one pass each, for float32 on the CPU.
 
-   Every function has its plain counterpart in PyTorch, which is the reference; native.py says which. */
+   Every function has its reference in `vbdrop.functional`; `vbdrop/kernels/weights.py` and `kl.py` say which. */
 
 #include "noise.h"
 #include "posterior.h"
 #include "weights.h"
 
 /* out = mean + deviation * noise; noise becomes the derivative of that by the variance, noise / (2 deviation), or 0 where
-   there is no deviation to speak of. With `draw`, the noise is drawn here first. `out` may be `mean`. */
+   the deviation is negligible. With `draw`, the noise is drawn here first. `out` may be `mean`. */
 void vbdrop_sample(const float *mean, const float *variance, float *noise, float floor, int draw, uint64_t seed, float *out,
                    int64_t n, int threads) {
     (void)threads;
@@ -35,7 +35,7 @@ void vbdrop_posterior(const float *theta, const float *log_sigma2, float limit, 
     }
 }
 
-/* From the gradients towards the mean as used and sigma2 to those towards theta and log_sigma2. */
+/* The gradients of theta and log_sigma2, from those of the masked mean and sigma2. */
 void vbdrop_posterior_backward(const float *theta, const float *sigma2, float limit, const float *by_weight,
                                const float *by_sigma2, float *by_theta, float *by_log_sigma2, int64_t n, int threads) {
     (void)threads;
@@ -46,8 +46,8 @@ void vbdrop_posterior_backward(const float *theta, const float *sigma2, float li
     }
 }
 
-/* The sum of log(1 + theta^2 / sigma2), that is twice the hierarchical KL; and `scale` times the gradients of the KL, unless
-   they are NULL. */
+/* The sum of log(1 + theta^2 / sigma2), which is twice the hierarchical KL; and `scale` times the gradients of the KL,
+   unless they are NULL. */
 double vbdrop_kl(const float *theta, const float *log_sigma2, float scale, float *by_theta, float *by_log_sigma2, int64_t n,
                  int threads) {
     double total = 0.0;

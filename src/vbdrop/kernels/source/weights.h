@@ -1,4 +1,4 @@
-/* What weights.c has for the other files. */
+/* The functions of weights.c that other files use. */
 
 #ifndef VBDROP_WEIGHTS_H
 #define VBDROP_WEIGHTS_H
