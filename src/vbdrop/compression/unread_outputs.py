@@ -16,7 +16,7 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
 
 PROBES = (1.0, 1.0, 1.0, 10.0)
-"""The scales of the noise at which gradients are computed, relative to the spread of a layer's outputs."""
+"""The sizes of the noise with which gradients are asked for, as shares of the spread of a layer's outputs."""
 
 CHANGES = (1e-3, -1e-3, 1.0, -1.0, 1e3, -1e3)
 """The scales of the noise that must have no effect: small ones for saturating operations, large ones for rounding."""

@@ -31,7 +31,7 @@ class VBDropCallback(pl.Callback):
         n_train: The number of training examples.
         submodule: The name of the part of the module that is converted; the whole module by default.
         rate_lr: The learning rate of the rates; None for that of the weights.
-        shrink_every: The number of epochs after which dead units are removed from the model; None for never.
+        shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
         example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
             With a target, `vbdrop.Units` gets one gate per channel group.
         compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again

@@ -12,8 +12,8 @@ from vbdrop.layers.shared_gate import SharedGate
 class GatedNorm(nn.Module):
     """A normalisation whose channels have gates that it shares with the other readers of the stream.
 
-    The inputs are multiplied by the gates. RMS normalisation then leaves a zero channel at zero, but layer
-    normalisation subtracts the mean and adds its bias, so there the outputs are multiplied by the same draw, too.
+    What enters is multiplied by the gates. A channel that is zero then leaves RMS normalisation as zero, but layer
+    normalisation as its shift and minus the mean, so that what leaves it is multiplied by the same draw, too.
 
     `gate_norm_` changes the class of a module to a subclass of this one and of the module's own.
     """

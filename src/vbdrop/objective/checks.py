@@ -166,7 +166,7 @@ class TrainingWatch:
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:
-    """One number per parameter, which changes when the parameter does."""
+    """A number a parameter that changes when the parameter does."""
     return {name: _norm(parameter) for name, parameter in model.named_parameters() if parameter.is_floating_point()}
 
 

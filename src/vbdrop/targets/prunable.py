@@ -65,7 +65,7 @@ def prunables(model: nn.Module) -> list[Prunable]:
 
 
 def check_whole(model: nn.Module) -> None:
-    """Refuse a model of which this process holds only a part.
+    """Refuse a model of which this process has only a part.
 
     Raises:
         ValueError: Its parameters are distributed over processes.

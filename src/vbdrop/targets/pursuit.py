@@ -149,7 +149,7 @@ class Pursuit:
         elbo.kl_weight = self.controller.weight
 
     def look_again(self) -> None:
-        """Trace the model in its present shape, and build the cost model."""
+        """Trace the model in the shape that it has now, and see what everything in it costs."""
         model, unit = self.model, self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
@@ -318,7 +318,7 @@ class Pursuit:
         self.is_cut = True
 
     def _to_cut(self) -> list[Tensor]:
-        """What to remove to meet the limit. A time is measured, and the cut is corrected until it is met."""
+        """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
         limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(self.model)
         for trial in range(MOST_CUTS):
             gone = exact_cut(self.model, self.costs, self.exact_size, limit)

@@ -42,8 +42,8 @@ def shrink(
     """Make a model as small as a target says: train it, press it, cut it, refine it, and compress it.
 
     A share of the epochs trains the plain network (``target.train``; 0 if it comes trained). Then its weights or
-    channels get learned noise, and what the network needs least is removed step by step, along a path from the whole
-    network to the target. The remaining epochs (``target.refine``) train what is left. All of this can be done with
+    channels get learned noise, and what the network needs least goes step by step, along a path from the whole network
+    to the target. The rest of the epochs (``target.refine``) trains what is left. All of this can be done with
     `convert_`, `ELBO`, `Target` and `compress` in a loop of your own.
 
     Args:
@@ -58,13 +58,13 @@ def shrink(
         lr: The learning rate of the weights.
         batch_size: The examples in a batch, for data that does not come in batches.
         modes: What becomes noisy; by default `Weights` for targets in weights or bytes, and `Units` for the others.
-        optimizer: Creates the optimizer from a list of parameter groups.
-        split: Splits a batch into (inputs, targets), if the default does not fit.
-        seed: The seed for the order of the data and for the noise.
-        checkpoint: A file in which the run is saved after every epoch. Called again with the same arguments, a run that
-            was killed resumes and ends with the same bits.
-        shrink_every: The number of epochs after which removed elements leave the model, so that training gets cheaper;
-            None for only at the end.
+        optimizer: Makes the optimizer of a list of parameter groups.
+        split: Takes a batch apart into (inputs, targets), if the usual way does not fit.
+        seed: Of the order of the data and of the noise.
+        checkpoint: A file in which the run is kept after every epoch. Called again with the same arguments, a run that
+            was killed goes on and ends with the same bits.
+        shrink_every: After every so many epochs, what has been removed leaves the model in training, which gets cheaper
+            that way; None for only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
 
     Returns:

@@ -54,7 +54,7 @@ class ShrinkResult:
         error: The error of the small model; None without validation data.
         curve: One point per epoch.
         walk: The updates of the controller.
-        cut: The cost of the cut.
+        cut: What the cut cost.
     """
 
     small: Compressed

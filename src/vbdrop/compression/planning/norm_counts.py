@@ -12,8 +12,8 @@ from vbdrop.layers.counted_norm import count_, kind_of
 from vbdrop.layers.gated_norm import gated_class
 
 NUMBERS = ("count", "from_end", "rms", "scaled")
-"""What a plan says about such a norm: the channels to count, their axis, whether it is an RMS norm, and the number of
-channels that it scales first, 0 for none."""
+"""What a plan says of such a norm: the channels to count, their axis, whether the formula is that of the root mean
+square, and the number of channels that it scales first, 0 for none."""
 
 
 def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[str, int]:
@@ -24,7 +24,7 @@ def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[st
 def note_counts(plan: Plan, model: nn.Module) -> None:
     """Add the counted norms that a model already has to a plan, so that a fresh model gets them, too.
 
-    The same for each `OpenAttention`, by the number of its heads.
+    The same for attentions in the open, by the number of their heads.
 
     Example:
         >>> plan = Plan()
@@ -54,11 +54,11 @@ def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
 def let_norms_count_(plan: Plan, model: nn.Module) -> None:
     """Turn the norms of a model into counted ones as a plan says, in place; those that already are stay as they are.
 
-    A converted norm has its gates in place of the scale. A torch attention module whose heads the plan names becomes an
-    `OpenAttention`.
+    A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
+    opened.
 
     Raises:
-        ValueError: If a module is not a normalisation over channels, or counts another number.
+        ValueError: If a module is no normalisation that could, or counts another number.
     """
     for path, numbers in plan.attributes.items():
         module = model.get_submodule(path)
