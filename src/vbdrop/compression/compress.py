@@ -256,7 +256,7 @@ class Compression:
         judge = judge_of(self.given, threshold)
         if dead and not depends_on_inputs(judge, self.args, self.kwargs):
             return (
-                f"everything in {some(dead)} is dead, and the outputs no longer depend on the inputs. Train with "
+                f"everything in {some(dead)} is dead, and the outputs do not depend on the inputs any more. Train with "
                 "a smaller kl_weight or a longer warm-up, or compress with a higher threshold or a larger limit."
             )
         if evidence is None or not evidence.is_large:
