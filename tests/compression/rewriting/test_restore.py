@@ -37,7 +37,7 @@ def test_a_small_bayesian_model_comes_back_to_its_shape_with_what_went_dead(mode
 
 def test_a_plan_after_which_the_model_is_of_another_structure_is_refused():
     model = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="without a program"):
+    with pytest.raises(ValueError, match="must not have a program"):
         restore_(model, Plan(program=ForwardProgram([], {}, [])), model.state_dict())
     with pytest.raises(ValueError, match=r"must not create a bias.*'0\.bias'"):
         restore_(model, Plan(add={"0.bias": [1.0]}), model.state_dict())
