@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
+from tests.compression.files.hostile_layers import LAYER_CHANGES, Stream, smaller_stream, trim
 from torch import Tensor, nn
 
 from vbdrop.compression.compress import compress
@@ -115,6 +116,12 @@ def bases(folder: Path) -> list[Base]:
             layer.weight.mul_(torch.rand_like(layer.weight) < 0.01)
     save(path, sparse, arguments=sparse.arguments)
     found.append(Base(path, None, torch.rand(2, 784)))
+    stream = smaller_stream(torch.rand(2, 6, 5))
+    for with_program in (False, True):
+        small = compress(stream, torch.rand(2, 6, 5), rewrite=with_program, rewrite_gain=0.0)
+        assert (small.plan.program is not None) == with_program
+        small.save(path)
+        found.append(Base(path, Stream(), torch.rand(2, 6, 5)))
     return found
 
 
@@ -223,20 +230,6 @@ def changed_program(rng: random.Random, header: dict[str, Any], tensors: dict[st
     trim(header, tensors)
 
 
-def trim(header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Leave only the tensors that the program uses, so that the file is not refused for the others."""
-    used = [(node[1], node[2]) for node in header["plan"]["nodes"]]
-    modules = tuple(f"{target}." for op, target in used if op == "call_module")
-    names = {target for op, target in used if op == "get_attr"}
-    for name in list(tensors):
-        stored = name.removesuffix(":at")
-        if stored != LISTS and stored not in names and not stored.startswith(modules):
-            del tensors[name]
-    header["tied"] = {name: other for name, other in header.get("tied", {}).items() if name in names}
-    buffers = header["plan"].get("buffers", {})
-    header["plan"]["buffers"] = {name: entry for name, entry in buffers.items() if name in names}
-
-
 def bomb(rng: random.Random, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Little that asks for much."""
     rng.choice(BOMBS)(rng, header, tensors)
@@ -338,7 +331,16 @@ def short_norms(rng, header, tensors):
 BOMBS = (
     *(doubling, constant, growing, squaring, long_program, many_cuts, many_buffers, wide, many_objects, short_norms),
 )
-CHANGES = (changed_header, changed_header, changed_tensors, *[changed_program] * 5, bomb, bomb)
+CHANGES = (
+    changed_header,
+    changed_header,
+    changed_tensors,
+    *[changed_program] * 5,
+    bomb,
+    bomb,
+    *LAYER_CHANGES,
+    *LAYER_CHANGES,
+)
 
 
 def written(rng: random.Random, base: Base, path: Path) -> str:

@@ -2,7 +2,9 @@ import pytest
 from torch import nn
 
 from vbdrop.compression.files.attribute_checks import check_names, check_numbers
+from vbdrop.compression.planning.norm_counts import counted_as, let_norms_count_
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.layers.counted_norm import count_
 
 NET = nn.Sequential(
     nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6), nn.ConvTranspose2d(6, 4, 2, groups=2), nn.Linear(3, 2)
@@ -57,3 +59,27 @@ def test_the_bias_must_fit_the_weight():
     layer.bias = nn.Parameter(layer.bias[:1].detach())
     with pytest.raises(ValueError, match="has out_features=2; its tensors have 1"):
         check_numbers(layer)
+
+
+@pytest.mark.parametrize("module", [nn.BatchNorm2d(5), nn.Linear(3, 2)], ids=["buffers", "matrix"])
+def test_what_is_no_norm_over_channels_does_not_count(module):
+    plan = Plan(attributes={"0": counted_as("layer", 6, 1)})
+    model = nn.Sequential(module)
+
+    def applied():
+        check_names(plan, model)
+        let_norms_count_(plan, model)
+        check_numbers(model)
+
+    with pytest.raises(ValueError, match=r"sets '|the norm '0' counts 6 channels"):
+        applied()
+
+
+@pytest.mark.parametrize(("count", "from_end", "fits"), [(5, 1, True), (9, 3, True), (4, 1, False), (5, 0, False)])
+def test_a_norm_counts_its_channels_at_least(count, from_end, fits):
+    model = nn.Sequential(count_(nn.LayerNorm(5), "layer", count, from_end))
+    if fits:
+        check_numbers(model)
+        return
+    with pytest.raises(ValueError, match=rf"the norm '0' counts {count} channels, on axis {from_end} from the end"):
+        check_numbers(model)

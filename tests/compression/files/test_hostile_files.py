@@ -114,6 +114,71 @@ def test_a_normalization_with_too_few_numbers_does_not_read_past_their_end(attem
         attempt(hostile_files.short_norms)
 
 
+STREAM = 4  # the file with norms that count and recurrent layers
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_gru_without_rows_for_its_gates_is_an_error_and_not_the_end_of_the_process(attempt, rows):
+    def short(rng, header, tensors):
+        shapes = {"given": [2, 6, 5], "state": [1, 2, rows], "first": [rows, 5], "second": [rows, rows]}
+        tensors |= {name: torch.rand(shape) for name, shape in shapes.items()}
+        reads = [[f"n{name}", "get_attr", name] for name in shapes]
+        values = [{"#": number} for number in range(1, 5)]
+        arguments = [*values[:2], values[2:], False, 1, 0.0, False, False, True]
+        call = ["y", "call_function", "aten.gru.input", arguments]
+        nodes = [["x", "placeholder", "x"], *reads, call, ["result", "output", "output", [{"#": 5}]]]
+        header["plan"] = {"nodes": nodes, "buffers": {name: ["float32", shape] for name, shape in shapes.items()}}
+        hostile_files.trim(header, tensors)
+
+    with pytest.raises(ValueError, match="the tensors of a GRU must have the shapes"):
+        attempt(short, base=STREAM)
+
+
+@pytest.mark.parametrize("path", ["free", "norm"])
+def test_a_norm_cannot_ask_for_a_scale_that_is_larger_than_its_file(attempt, path):
+    def wide(rng, header, tensors):
+        header["plan"]["set"][path]["scaled"] = 2**28
+
+    with pytest.raises(FileFormatError, match=r"the model would take 4,29\d,\d+,\d+ bytes of memory"):
+        attempt(wide, base=STREAM)
+
+
+@pytest.mark.parametrize(("number", "value"), [("count", 0), ("count", 1), ("from_end", 0)])
+def test_a_norm_counts_the_channels_that_it_has_at_least(attempt, number, value):
+    def other(rng, header, tensors):
+        header["plan"]["set"]["norm"][number] = value
+
+    with pytest.raises(FileFormatError, match=r"the norm 'norm' counts \d+ channels, on axis \d from the end"):
+        attempt(other, base=STREAM)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_normalization_by_statistics_that_are_not_there_is_refused(attempt, training):
+    def without(rng, header, tensors):
+        target = "aten._native_batch_norm_legit.no_stats"
+        hostile_files.chain(header, tensors, [target, {"#": 0}, "W", "B", training, 0.1, 1e-5])
+        text = json.dumps(header["plan"]).replace('"W"', "null").replace('"B"', "null")
+        header["plan"] = json.loads(text)
+
+    if training:  # the statistics of the input
+        assert attempt(without)[0].shape == (2, 784)
+        return
+    with pytest.raises(FileFormatError, match=r"`training` of .*no_stats must be bool"):
+        attempt(without)
+
+
+@pytest.mark.parametrize("place", [2, 3])
+def test_a_mode_that_kernels_do_not_check_cannot_be_computed(attempt, place):
+    def computed(rng, header, tensors):
+        size = ["aten.sym_size.int", {"#": 0}, 1]
+        call = ["aten.grid_sampler_2d.default", {"#": 0}, {"#": 0}, 0, 0, False]
+        call[1 + place] = {"#": 1}
+        hostile_files.chain(header, tensors, size, call)
+
+    with pytest.raises(FileFormatError, match=r"_mode` of aten\.grid_sampler_2d\.default must be int"):
+        attempt(computed)
+
+
 def test_a_call_leaves_the_state_of_torch_alone(attempt):
     torch.manual_seed(123)
     with pytest.raises(FileFormatError):

@@ -32,3 +32,11 @@ def test_the_scale_is_not_missing_in_a_fresh_model():
     plan = Plan(shapes={"a.scale": [3], "a.weight": [3]}, attributes={"a": counted_as("layer", 3, 1, scaled=3)})
     assert made_by_counting(plan, {"a.weight": torch.ones(3)}) == {"a.scale"}
     assert not isinstance(nn.LayerNorm(3), CountedNorm)
+
+
+def test_a_scale_is_like_the_rest_of_the_model_where_the_norm_has_no_parameter():
+    plan = Plan(attributes={"1": counted_as("layer", 5, 1, scaled=3)})
+    model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3, elementwise_affine=False)).double()
+    let_norms_count_(plan, model)
+    for tensor in (model[1].scale, model[1].weight):
+        assert (tensor.dtype, tensor.requires_grad) == (torch.float64, True)

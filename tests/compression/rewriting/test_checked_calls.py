@@ -27,6 +27,20 @@ def test_batch_normalization_does_not_read_past_the_end_of_a_short_tensor(short)
             checked_calls.batch_norm_without_statistics(torch.rand(3, 50, 2), *tensors[:2], True, 0.1, 1e-5)
 
 
+def test_batch_normalization_without_statistics_takes_those_of_its_input():
+    with pytest.raises(ValueError, match="must take those of its input; got training=False"):
+        checked_calls.batch_norm_without_statistics(torch.rand(3, 50), None, None, False, 0.1, 1e-5)
+
+
+@pytest.mark.parametrize("shape", [[], [3], [0]])
+def test_batch_normalization_needs_an_axis_of_channels(shape):
+    """Without one, the operation itself ends the process."""
+    with pytest.raises(ValueError, match="must have channels on axis 1; got the shape"):
+        checked_calls.batch_norm_without_statistics(torch.rand(shape), None, None, True, 0.1, 1e-5)
+    with pytest.raises(ValueError, match="must have channels on axis 1; got the shape"):
+        checked_calls.batch_norm(torch.rand(shape), None, None, torch.rand(3), torch.rand(3), 0.1, 1e-5)
+
+
 def test_attention_needs_as_many_values_as_keys():
     query, key = torch.rand(1, 2, 4, 8), torch.rand(1, 2, 6, 8)
     expected = nn.functional.scaled_dot_product_attention(query, key, key, scale=0.3)
@@ -85,6 +99,36 @@ def test_an_lstm_is_the_operation_itself(options):
 def test_an_lstm_does_not_read_past_the_end_of_short_tensors(change):
     with pytest.raises(ValueError, match="LSTM must have"):
         lstm(change)
+
+
+def gru(states=None, change=lambda weights: None, **options):
+    layer = nn.GRU(7, 5, **options).requires_grad_(False)
+    weights, x = list(layer._flat_weights), torch.rand(3, 4, 7)
+    states = torch.zeros(layer.num_layers * (2 if layer.bidirectional else 1), 4, 5) if states is None else states
+    change(weights)
+    arguments = (x, states, weights, layer.bias, layer.num_layers, 0.0, False, layer.bidirectional, False)
+    return checked_calls.gru(*arguments)[0], layer(x)[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_gru_is_the_operation_itself(options):
+    found, expected = gru(**options)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 14, 16])
+def test_a_gru_does_not_look_for_gates_that_its_weights_do_not_have(rows):
+    """With fewer rows than gates, the operation itself ends the process."""
+
+    def cut(weights):
+        weights[:] = [torch.rand(rows, *weight.shape[1:]) for weight in weights]
+
+    with pytest.raises(ValueError, match="the tensors of a GRU must have the shapes"):
+        gru(change=cut)
+    with pytest.raises(ValueError, match="the tensors of a GRU must have the shapes"):
+        gru(torch.zeros(1, 4, rows))
+    with pytest.raises(ValueError, match="a GRU must have an input and a state of three axes"):
+        gru(torch.zeros(4, 5))
 
 
 def test_sizes_stay_within_what_a_tensor_can_have():

@@ -71,6 +71,6 @@ def test_what_only_looks_like_a_name_of_the_table_is_not_in_it(target):
 
 
 def test_an_operation_that_trusts_its_arguments_is_called_through_its_checks():
-    for target in ("aten.lstm.input", "aten.scaled_dot_product_attention.default", "operator.mul"):
+    for target in ("aten.lstm.input", "aten.gru.input", "aten.scaled_dot_product_attention.default", "operator.mul"):
         assert function_of(target).__module__ == "vbdrop.compression.rewriting.checked_calls"
     assert function_of("aten.relu.default") is torch.ops.aten.relu.default

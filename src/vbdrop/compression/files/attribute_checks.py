@@ -9,6 +9,7 @@ from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.analysis.rules.bilinear import FEATURES
 from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.layers import CountedNorm
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
 
@@ -33,7 +34,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed.add("groups")
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
-        if set(module._parameters) <= {"weight", "bias", "scale"} and not module._modules:  # what a norm is made of
+        is_simple = set(module._parameters) <= {"weight", "bias", "scale"} and not (module._modules or module._buffers)
+        if is_simple:  # what a norm is made of
             allowed |= set(NUMBERS)
         if isinstance(module, nn.Bilinear):
             allowed |= set(FEATURES)
@@ -62,6 +64,8 @@ def check_numbers(model: nn.Module) -> None:
     for path, module in model.named_modules():
         if isinstance(module, nn.RNNBase):
             _check_recurrent(path, module)
+        if isinstance(module, CountedNorm):
+            _check_counted(path, module)
         for name, number in _numbers(module):
             if getattr(module, name) != number:
                 raise ValueError(f"the module {path!r} has {name}={getattr(module, name)}; its tensors have {number}.")
@@ -79,6 +83,17 @@ def _check_recurrent(path: str, module: nn.RNNBase) -> None:
         raise ValueError(
             f"the module {path!r} has input_size={module.input_size}, hidden_size={module.hidden_size}; its tensors "
             f"have {inputs} inputs and {[hidden for hidden, _ in sizes]} units."
+        )
+
+
+def _check_counted(path: str, module: CountedNorm) -> None:
+    """A norm counts at least the channels that it has, and has as many of them in each of its tensors."""
+    shapes = [list(tensor.shape) for tensor in (module.weight, module.bias, module.scale) if tensor is not None]
+    channels = max([sizes[0] for sizes in shapes if sizes], default=1)
+    if any(sizes != [channels] for sizes in shapes) or not 1 <= channels <= module.count or module.from_end < 1:
+        raise ValueError(
+            f"the norm {path!r} counts {module.count} channels, on axis {module.from_end} from the end; its tensors "
+            f"have the shapes {shapes}."
         )
 
 

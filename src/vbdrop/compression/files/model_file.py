@@ -24,6 +24,7 @@ from vbdrop.compression.files.outline import filled, outline
 from vbdrop.compression.files.plan_codec import lengthen, shorten
 from vbdrop.compression.files.rice_code import Positions, decode_positions, encode_positions
 from vbdrop.compression.files.sparse_tensors import from_stored, to_stored
+from vbdrop.compression.planning.norm_counts import scale_bytes
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.files import write_atomically
@@ -163,6 +164,7 @@ def _loaded(
     if header["dtype"] is not None:
         fresh.to(OWN_DTYPES[header["dtype"]])
     plan = lengthen(header["plan"], _lists(header, tensors, limits), tensors, limits)
+    limits.check_dense(scale_bytes(plan))
     try:
         check_names(plan, fresh)
         small = apply_plan_(plan, fresh)

@@ -45,6 +45,11 @@ def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
     return {path: numbers for path, numbers in plan.attributes.items() if "count" in numbers}
 
 
+def scale_bytes(plan: Plan) -> int:
+    """The most bytes of the tensors that norms are given when they start to count: a scale, and perhaps a weight."""
+    return 2 * 8 * sum(numbers.get("scaled", 0) for numbers in counted_norms(plan).values())
+
+
 def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
     """The tensors of a plan that a fresh model lacks, since its norms are not counted yet."""
     names = {f"{path}.{name}".lstrip(".") for path in counted_norms(plan) for name in ("scale", "weight")}
@@ -79,7 +84,8 @@ def let_norms_count_(plan: Plan, model: nn.Module) -> None:
             continue
         counted = count_(module, kind, numbers["count"], numbers["from_end"])
         if numbers["scaled"]:
-            like = next(counted.parameters(recurse=False), torch.empty(0))
+            parameters = (*counted.parameters(recurse=False), *model.parameters())
+            like = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
             ones = torch.ones(numbers["scaled"], dtype=like.dtype, device=like.device)
             counted.scale = nn.Parameter(ones, like.requires_grad)
             if kind == "layer" and counted.weight is None:

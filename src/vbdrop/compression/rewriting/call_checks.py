@@ -38,8 +38,11 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """The name of an argument -> the range of its numbers; all others may be any 64-bit number."""
 
+SPELLED_OUT = ("interpolation_mode", "padding_mode", "num_layers")
+"""Numbers that a program writes down and never computes: some kernels do not check them."""
+
 OFF = ("train", "training", "pin_memory", "non_blocking", "sparse", "scale_grad_by_freq")
-"""Flags that a program in eval mode never sets."""
+"""Flags that a program in eval mode never sets, except where an operation says so."""
 
 TENSOR, NUMBER, TENSORS, ANY = "tensor", "number", "tensors", "any"
 """The kind of a node's value; a model input or the result of a module can be any structure of tensors."""
@@ -151,7 +154,8 @@ def _check_argument(
         low, high = RANGES.get(name, INT64)
         if fits and isinstance(one, int | float) and math.isfinite(one) and kind != "bool":
             fits = low <= one <= high or (isinstance(one, float) and name not in RANGES)
-        if not fits or (name in OFF and one is not False):
+        fits = fits and not (name in SPELLED_OUT and isinstance(one, fx.Node))
+        if not fits or (name in OFF and one is not (name in operation.on)):
             wanted = f"one of {', '.join(words)}" if words else kind.replace("Optional[", "").rstrip("]")
             raise CallError(f"`{name}` of {target} must be {wanted}, and in range; got {_said(one)}")
 

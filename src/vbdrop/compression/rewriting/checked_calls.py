@@ -42,7 +42,12 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> Any:  # noqa: ANN401 -- three tensors
-    """``aten._native_batch_norm_legit.no_stats``, whose kernel does not check the lengths of its tensors."""
+    """``aten._native_batch_norm_legit.no_stats``, whose kernel does not check the lengths of its tensors.
+
+    With the flag off it reads statistics that are not there, and ends the process.
+    """
+    if not training:
+        raise ValueError("batch normalization without statistics must take those of its input; got training=False.")
     _check_channels(input, weight, bias)
     return aten._native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps)
 
@@ -75,16 +80,51 @@ def lstm(
     batch_first: bool,
 ) -> Any:  # noqa: ANN401 -- three tensors
     """``aten.lstm.input``, whose kernel does not check the shapes of its weights and states."""
-    if input.dim() != 3 or len(hx) != 2 or any(state.dim() != 3 for state in hx):
-        raise ValueError("an LSTM must have an input and two states of three axes.")
-    outputs, hidden = hx[0].shape[-1], hx[1].shape[-1]
-    expected = recurrent_shapes(4, input.shape[-1], hidden, outputs, num_layers, has_biases, bidirectional)
+    options = (has_biases, num_layers, bidirectional, batch_first)
+    _check_recurrent("an LSTM", 4, input, hx, params, *options)
+    return aten.lstm.input(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+
+def gru(
+    input: Tensor,
+    hx: Tensor,
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:  # noqa: ANN401 -- two tensors
+    """``aten.gru.input``, which takes for granted that its weights have rows for three gates."""
+    options = (has_biases, num_layers, bidirectional, batch_first)
+    _check_recurrent("a GRU", 3, input, [hx], params, *options)
+    return aten.gru.input(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+
+def _check_recurrent(
+    what: str,
+    gates: int,
+    input: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> None:
+    """The weights and states have the shapes that the kernel of a recurrent layer takes for granted."""
+    number = 2 if gates == 4 else 1
+    if input.dim() != 3 or len(hx) != number or any(state.dim() != 3 for state in hx):
+        said = "two states" if number == 2 else "a state"
+        raise ValueError(f"{what} must have an input and {said} of three axes.")
+    outputs, hidden = hx[0].shape[-1], hx[-1].shape[-1]
+    expected = recurrent_shapes(gates, input.shape[-1], hidden, outputs, num_layers, has_biases, bidirectional)
     batch = input.shape[0 if batch_first else 1]
-    states = [[num_layers * (1 + bidirectional), batch, width] for width in (outputs, hidden)]
+    states = [[num_layers * (1 + bidirectional), batch, width] for width in (outputs, hidden)][-number:]
     found = [list(tensor.shape) for tensor in params]
     if found != expected or [list(state.shape) for state in hx] != states:
-        raise ValueError(f"the tensors of an LSTM must have the shapes {states}, {expected}; got {found}.")
-    return aten.lstm.input(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        raise ValueError(f"the tensors of {what} must have the shapes {states}, {expected}; got {found}.")
 
 
 def recurrent_shapes(
@@ -141,9 +181,10 @@ def _bounded(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:  # noq
 
 
 def _check_channels(value: Tensor, *tensors: Tensor | None) -> None:
-    channels = value.shape[1] if value.dim() > 1 else None
+    if value.dim() < 2:
+        raise ValueError(f"batch normalization must have channels on axis 1; got the shape {list(value.shape)}.")
     for tensor in tensors:
-        if tensor is not None and (channels is None or list(tensor.shape) != [channels]):
+        if tensor is not None and list(tensor.shape) != [value.shape[1]]:
             raise ValueError(
                 f"batch normalization of shape {list(value.shape)} must have one number per channel; "
                 f"got a tensor of shape {list(tensor.shape)}."

@@ -30,12 +30,14 @@ class Operation:
         sizes: The argument with the sizes of a new tensor.
         call: The function that is called instead of the operation itself.
         numbers: For arithmetic on sizes, which has no schema: the number of its arguments.
+        on: Flags that must be set, of those that a program never sets elsewhere.
     """
 
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: str | None = None
     call: Callable[..., Any] | None = None
     numbers: int = 0
+    on: tuple[str, ...] = ()
 
 
 PLAIN = Operation()
@@ -48,7 +50,7 @@ PRODUCTS = (
     *("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"),
     *("matmul", "mm", "bmm", "mv", "dot", "addmm", "addmv", "baddbmm", "outer", "bilinear", "embedding"),
     *("inner", "tensordot", "kron", "cdist", "one_hot"),
-    *("gru.input", "rnn_tanh.input", "rnn_relu.input", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "lstm_cell"),
+    *("rnn_tanh.input", "rnn_relu.input", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "lstm_cell"),
 )
 NORMALIZATIONS = (
     *("layer_norm", "native_layer_norm", "group_norm", "rms_norm", "batch_norm", "instance_norm"),
@@ -159,8 +161,9 @@ OPERATIONS: dict[str, Operation] = {
     "meshgrid.indexing": Operation(words={"indexing": ("ij", "xy")}),
     "scaled_dot_product_attention": Operation(call=checked_calls.attention),
     "lstm.input": Operation(call=checked_calls.lstm),
+    "gru.input": Operation(call=checked_calls.gru),
     "_native_batch_norm_legit_no_training": Operation(call=checked_calls.batch_norm),
-    "_native_batch_norm_legit.no_stats": Operation(call=checked_calls.batch_norm_without_statistics),
+    "_native_batch_norm_legit.no_stats": Operation(call=checked_calls.batch_norm_without_statistics, on=("training",)),
 }
 """The overload of an ATen operation, without ``.default`` -> its row."""
 
