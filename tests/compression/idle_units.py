@@ -1,5 +1,8 @@
 """Units that a model could do without, found by trying, without any analysis of its graph."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -8,6 +11,9 @@ PRODUCTS = (nn.Linear, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
 
 FACTORS = (1e-3, -1e-3, 1.0, -1.0, 1e3, -1e3)
 """The factors of the noise on a unit's weights: small ones for what saturates, large ones for what rounds."""
+
+NOISES = (1.0, 10.0, 1000.0)
+"""The sizes of the noise behind all layers under which a unit is tried, too: a ReLU that is never on hides it."""
 
 
 @torch.no_grad()
@@ -24,7 +30,32 @@ def unread_units(model: nn.Module, *args: Tensor) -> dict[str, list[int]]:
             units = range(layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels)
             if unread := [unit for unit in units if not _matters(model, layer, unit, args, expected)]:
                 found[name] = unread
-    return found
+    for number, size in enumerate(NOISES):
+        with _noise(model, number, size):
+            expected = pytree.tree_leaves(model(*args))
+            for name, units in found.items():
+                layer = model.get_submodule(name)
+                found[name] = [unit for unit in units if not _matters(model, layer, unit, args, expected)]
+    return {name: units for name, units in found.items() if units}
+
+
+@contextmanager
+def _noise(model: nn.Module, seed: int, size: float) -> Iterator[None]:
+    """The same noise behind every layer that multiplies, at each call of the model."""
+    noise: dict[tuple[int, torch.Size], Tensor] = {}
+    generator = torch.Generator().manual_seed(seed)
+
+    def noisy(layer: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+        key = id(layer), output.shape
+        if key not in noise:
+            noise[key] = size * torch.randn(output.shape, generator=generator, dtype=output.dtype)
+        return output + noise[key]
+
+    with ExitStack() as stack:
+        for layer in model.modules():
+            if isinstance(layer, PRODUCTS):
+                stack.callback(layer.register_forward_hook(noisy).remove)
+        yield
 
 
 def _matters(model: nn.Module, layer: nn.Module, unit: int, args: tuple, expected: list[Tensor]) -> bool:

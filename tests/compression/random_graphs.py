@@ -413,6 +413,19 @@ def size_branch(net: RandomNet) -> Step:
     return Step(branch, [], [source], net.widths[source])
 
 
+def mixed_positions(net: RandomNet) -> Step:
+    """Layers over the columns of an image, which leave the channels what they are."""
+    source, draw = net.source(), net.random
+    layers = [net.add(nn.Linear(6, 4, bias=draw.random() < 0.5)), net.add(nn.Linear(4, 6, bias=draw.random() < 0.5))]
+    added = draw.random() < 0.5
+
+    def mix(wide, narrow, x):
+        mixed = narrow(torch.relu(wide(x)))
+        return x + mixed if added else mixed
+
+    return Step(mix, layers, [source], net.widths[source])
+
+
 def over_positions(net: RandomNet) -> Step:
     """Divided by norms over positions, or arithmetic on three tensors."""
     source = net.source()
@@ -431,7 +444,7 @@ HARD_PARTS = [instance_norm, group_norm, convolution_3d, read_twice, read_direct
 """Parts that removal may have to leave, and then has to name, or to refuse."""
 
 PARTS = [
-    over_positions,
+    *(mixed_positions, over_positions),
     *(meets_parameter, other_norm, selection, rearrangement, rearrangement, heads),
     *(recurrent, recurrent, places, bilinear),
     *(convolution, convolution, transposed, norm, norm, activation, activation, pool, pad),

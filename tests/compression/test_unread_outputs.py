@@ -102,3 +102,14 @@ def test_a_model_that_does_not_take_such_numbers_gives_no_answer():
     with torch.no_grad():
         model.fc.bias.fill_(1.9)
     assert found(model, torch.zeros(4, 3)) == {}
+
+
+def test_what_an_activation_hides_that_is_hardly_ever_on_is_not_without_effect():
+    torch.manual_seed(0)
+    layers = nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2, bias=False), nn.ReLU(), nn.Linear(2, 1)
+    model = nn.Sequential(*layers).double().eval()
+    with torch.no_grad():
+        model[1].bias.fill_(-50)
+    x = torch.randn(8, 2).double()
+    assert not model[2](model[1](model[0](x))).any()
+    assert unread_outputs(model, (x,), {}, [TriedWeight("3.weight", "3.bias")]) == {}

@@ -15,8 +15,11 @@ from vbdrop._torch_compat import pytree
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
 
-PROBES = (1.0, 1.0, 1.0, 10.0)
-"""The sizes of the noise with which gradients are asked for, as shares of the spread of a layer's outputs."""
+PROBES = (1.0, 1.0, 10.0, 1000.0, 1000.0, 1000.0)
+"""The sizes of the noise with which gradients are asked for, as shares of the spread of a layer's outputs.
+
+The last ones are for activations that hardly any input lets through: what they hide is not without effect.
+"""
 
 CHANGES = (1e-3, -1e-3, 1.0, -1.0, 1e3, -1e3)
 """The scales of the noise that must have no effect: small ones for saturating operations, large ones for rounding."""

@@ -133,3 +133,29 @@ def test_the_state_dict_of_a_bayesian_model_is_cut_where_nothing_is_merged():
     shrunk = apply_plan_(plan, copy.deepcopy(linear))
     assert state.keys() == shrunk.state_dict().keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in shrunk.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore:.*the outputs do not depend on the inputs:UserWarning")
+@pytest.mark.parametrize("per", ["unit", "layer", "weight"])
+@pytest.mark.parametrize("inputs", [1, 3])
+@torch.no_grad()
+def test_one_rate_of_a_unit_is_told_from_the_one_rate_of_a_layer(per, inputs):
+    """With one input both have the shape (1,); a layer keeps one input at least, and its rate with it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, inputs), nn.Tanh(), nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    model[0].weight[:1] = 0  # a constant for the layer behind it: with one input, the only one
+    model[2].weight[:2] = 0
+    vbdrop.convert_(model, vbdrop.Rates(per=per))
+    for name, rate in model.named_parameters():
+        if "log_" in name:
+            rate.copy_(torch.linspace(-3, -1, rate.numel()).reshape(rate.shape))
+    before, x = copy.deepcopy(model).eval(), torch.randn(6, 4).double()
+    small = apply_plan_(compress(before, x, rewrite=False).plan, model)
+    (rows, kept), one = small[2].weight.shape, inputs == 1
+    assert (rows, kept) == ((1, 1) if one else (3, 2))
+    (rate,) = [parameter for name, parameter in small[2].named_parameters() if "log_" in name]
+    assert rate.shape == {"unit": (kept,), "layer": (1,), "weight": (rows, kept)}[per]
+    if per == "unit":
+        assert rate.tolist() == torch.linspace(-3, -1, inputs).double()[-kept:].tolist()
+    assert difference(before, small.eval(), x) < 1e-10
+    assert small.train()(x).shape == (6, 2)

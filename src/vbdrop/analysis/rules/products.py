@@ -142,7 +142,7 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     facts.products.append(product)
     if across is None:
         return outputs
-    facts.pin(outputs)
+    facts.need_all(call.node, outputs.units, "it mixes positions, and the channels go through it")
     zero = across.known & (across.value == 0) if call.bias is None else torch.zeros_like(across.known)
     return across.with_values(zero, across.value)
 
