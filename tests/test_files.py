@@ -129,6 +129,25 @@ def test_it_works_where_every_file_has_a_name(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+def test_what_replaces_a_private_file_is_private_from_the_start(tmp_path, monkeypatch):
+    """Where it has a name while it is written, others could read it."""
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    (tmp_path / "secret").write_bytes(b"old")
+    (tmp_path / "secret").chmod(0o600)
+    modes, opened = [], os.open
+
+    def watched(path, *args, **kwargs):
+        descriptor = opened(path, *args, **kwargs)
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    write_atomically(tmp_path / "secret", b"new")
+    assert modes[0] == 0o600
+    write_atomically(tmp_path / "given", b"new", mode=0o640)
+    assert stat.S_IMODE((tmp_path / "given").stat().st_mode) == 0o640
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no such folder: '.*missing'"):
         write_atomically(tmp_path / "missing" / "a", b"x")

@@ -45,7 +45,7 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
         return
     _remove_stale(target)
     temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}")
-    descriptor, named = _open(temporary)
+    descriptor, named = _open(temporary, 0o666 if old is None and mode is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -67,8 +67,12 @@ def _prefix(target: Path) -> str:
     return f".{target.name}-"
 
 
-def _open(temporary: Path) -> tuple[int, bool]:
+def _open(temporary: Path, mode: int) -> tuple[int, bool]:
     """Open a new file for writing, if possible without a name, so that nothing is left of it if the process is killed.
+
+    Args:
+        temporary: Its name, if it needs one.
+        mode: Its permissions until they are set; private ones if what it replaces may be.
 
     Returns:
         Its descriptor, and whether it has its name already.
@@ -76,8 +80,8 @@ def _open(temporary: Path) -> tuple[int, bool]:
     unnamed = getattr(os, "O_TMPFILE", None)
     if unnamed is not None and Path("/proc/self/fd").is_dir():
         with suppress(OSError):  # some file systems have no files without a name
-            return os.open(temporary.parent, os.O_WRONLY | unnamed, 0o666), False
-    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), True
+            return os.open(temporary.parent, os.O_WRONLY | unnamed, mode), False
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), True
 
 
 def _take_over(descriptor: int, old: os.stat_result | None, mode: int | None) -> None:

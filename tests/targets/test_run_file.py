@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from vbdrop.targets import run_file
 from vbdrop.targets.run_file import RunFile
 
 
@@ -34,3 +35,13 @@ def test_a_damaged_file_says_so(tmp_path, keep):
 def test_its_folder_must_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="a folder that exists"):
         RunFile(tmp_path / "none" / "run.pt", {})
+
+
+def test_a_run_that_goes_on_without_the_kernels_that_it_began_with_says_so(tmp_path, monkeypatch):
+    file = RunFile(tmp_path / "run.pt", {})
+    monkeypatch.setattr(run_file, "in_use", lambda: "0123456789ab")
+    file.save({"done": 4})
+    assert file.load() == {"done": 4}
+    monkeypatch.setattr(run_file, "in_use", lambda: "none")
+    with pytest.warns(UserWarning, match="kernels 0123456789ab up to epoch 4 and resumes without compiled kernels"):
+        assert file.load() == {"done": 4}

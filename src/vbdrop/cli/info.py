@@ -17,7 +17,7 @@ app = verb()
 
 VARIABLES = ("CC", "OMP_NUM_THREADS", "VBDROP_DATA", "VBDROP_NATIVE", "XDG_CACHE_HOME")
 """The environment variables that change what vbdrop does."""
-SHOWN_EXTRAS = ("cli", "report", "export", "data")
+SHOWN_EXTRAS = ("cli", "report", "export", "data", "lightning", "transformers", "skorch", "ray")
 
 
 @app.command()

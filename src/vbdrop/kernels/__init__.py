@@ -5,7 +5,7 @@ from vbdrop.kernels.choice import formulas_only
 from vbdrop.kernels.compiler import compiler_version, find_compiler
 from vbdrop.kernels.gates import gated_linear, noisy_gates
 from vbdrop.kernels.kl import KLTerm, kl_sum, kl_total
-from vbdrop.kernels.library import Kernels, in_use, kernels, library
+from vbdrop.kernels.library import Kernels, in_use, kernels, library, warn_if_others
 from vbdrop.kernels.signatures import load
 from vbdrop.kernels.weights import noisy_product, noisy_rates, noisy_weights
 
@@ -28,4 +28,5 @@ __all__ = [
     "noisy_rates",
     "noisy_weights",
     "source_digest",
+    "warn_if_others",
 ]

@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -75,3 +76,26 @@ def in_use() -> str:
         True
     """
     return "none" if library() is None else source_digest()
+
+
+def warn_if_others(before: str | None, now: str, epoch: int) -> None:
+    """Warn if a run resumes with different compiled kernels than it started with, or without them.
+
+    Args:
+        before: What `in_use` said when the run was interrupted; None if that is not known.
+        now: What it says in this process.
+        epoch: The epochs that the run had done.
+
+    Example:
+        >>> warn_if_others("none", "none", epoch=3)
+    """
+    if before is None or before == now:
+        return
+    then, since = (
+        "without compiled kernels" if used == "none" else f"with the compiled kernels {used}" for used in (before, now)
+    )
+    warnings.warn(
+        f"this run was trained {then} up to epoch {epoch} and resumes {since}: its result will not be "
+        "bit-identical to that of an uninterrupted run. If the kernels are not in use, `vbdrop info` says why.",
+        stacklevel=3,
+    )

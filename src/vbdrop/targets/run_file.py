@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from vbdrop.files import write_atomically
+from vbdrop.kernels import in_use, warn_if_others
 
 
 class RunFile:
@@ -40,12 +41,12 @@ class RunFile:
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the file."""
         buffer = io.BytesIO()
-        torch.save({"run": self._run, "state": dict(state)}, buffer)
+        torch.save({"run": self._run, "state": dict(state), "kernels": in_use()}, buffer)
         content = buffer.getvalue()
         write_atomically(self.path, hashlib.sha256(content).digest() + content)
 
     def load(self) -> dict[str, Any] | None:
-        """The state, or None if there is no file yet.
+        """The state, or None if there is no file yet. If the compiled kernels are others than before, it warns.
 
         Raises:
             ValueError: The file is damaged, or of another run.
@@ -66,4 +67,5 @@ class RunFile:
         if run != self._run:
             raise ValueError(f"{self.path} is the checkpoint of another run: give it another name, or delete it.")
         kept: dict[str, Any] = state
+        warn_if_others(found.get("kernels"), in_use(), kept.get("done", 0))
         return kept

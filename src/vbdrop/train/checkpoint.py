@@ -3,7 +3,6 @@
 import hashlib
 import io
 import pickle
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vbdrop.files import write_atomically
+from vbdrop.kernels import warn_if_others
 from vbdrop.train.files import RecordError
 
 FILE = "checkpoint.pt"
@@ -98,17 +98,7 @@ def warn_if_other_arithmetic(checkpoint: Checkpoint, in_use: str) -> None:
     Example:
         >>> warn_if_other_arithmetic(Checkpoint("abc", 3, {}, {}, torch.get_rng_state(), 0, kernels="none"), "none")
     """
-    if checkpoint.kernels is None or checkpoint.kernels == in_use:
-        return
-    before, now = (
-        "without compiled kernels" if k == "none" else f"with the compiled kernels {k}"
-        for k in (checkpoint.kernels, in_use)
-    )
-    warnings.warn(
-        f"this run was trained {before} up to epoch {checkpoint.epoch} and resumes {now}: its result will not be "
-        "bit-identical to that of an uninterrupted run. If the kernels are not in use, `vbdrop info` says why.",
-        stacklevel=2,
-    )
+    warn_if_others(checkpoint.kernels, in_use, checkpoint.epoch)
 
 
 def remove(folder: Path) -> None:
