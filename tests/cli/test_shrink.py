@@ -61,6 +61,7 @@ def test_a_model_of_ones_own_becomes_small_files(vbdrop, own):
         path.name for path in (own / "small").iterdir()
     }
     figures = json.loads((own / "small/result.json").read_text())
+    assert all((own / "small" / one["file"]).is_file() for one in (*figures["kept"], figures))
     assert figures["size"] <= figures["limit"] == pytest.approx(160 / 3)
     fresh = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 2))
     assert library.load(own / "small/small.safetensors", model=fresh)(torch.zeros(1, 6)).shape == (1, 2)
@@ -70,7 +71,7 @@ def test_data_without_validation_and_json(vbdrop, own):
     found = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:data", "--json").json
     assert found["error"] is None
     assert len(found["curve"]) == 4
-    assert len(found["files"]) == 5
+    assert len(found["files"]) == 5 + len(found["kept"])
 
 
 def test_several_targets_get_a_folder_each(vbdrop, own):

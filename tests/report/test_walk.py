@@ -23,12 +23,16 @@ def result(**changes):
     walk = [{"step": n, "size": 4000 - n, "path": 4000 - n, "kl_weight": 0.01 * 1.1**n, "error": 0} for n in range(50)]
     cut = {"step": 480, "size_before": 420, "size": 400, "elements": 3, "nats": 0.123, "nats_per_example": 1e-5,
            "error_before": 3.5, "error": 3.75}  # fmt: skip
+    kept = [
+        {"file": f"small-{fewer:.1f}x.safetensors", "epoch": epoch, "size": 4000 / fewer, "times": fewer, "error": 4.5}
+        for epoch, fewer in ((3, 2.0), (4, 4.0))
+    ]
     layer = {"name": "hidden.<0>", "shape": [30, 20], "small_shape": [10, 12], "before": COUNTS,
              "after": COUNTS | {"macs": 400, "nonzeros": 120}}  # fmt: skip
     return {
         "target": "Target(macs=10)", "unit": "macs", "limit": 400.0, "before": 4000.0, "size": 400.0, "times": 10.0,
         "error_before": 4.75, "error": 3.25, "layers": [layer, layer | {"small_shape": None}], "curve": curve,
-        "walk": walk, "cut": cut,
+        "walk": walk, "cut": cut, "kept": kept, "file": "small.safetensors",
     } | changes  # fmt: skip
 
 
@@ -43,17 +47,30 @@ def test_it_opens_from_disk_quietly_and_nothing_overflows_or_is_faint(browser, t
     assert browser.run(CONTRAST) == []
 
 
-def test_the_slider_chooses_among_the_sizes(browser, tmp_path):
+def test_the_slider_chooses_among_the_kept_models(browser, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(render_walk(result()))
     browser.open(path)
     shown = "[...document.querySelectorAll('[data-show]')].map(e => e.textContent)"
     browser.run("document.querySelector('input[type=range]').focus()")
-    assert browser.run(shown) == ["8 (refine)", "3.25", "400 MACs", "10.0×"]
+    assert browser.run(shown) == ["small.safetensors", "3.25", "400 MACs", "10.0×"]
     browser.press("Home")
-    assert browser.run(shown) == ["1 (train)", "5", "4,000 MACs", "1.0×"]
+    assert browser.run(shown) == ["small-2.0x.safetensors", "4.5", "2,000 MACs", "2.0×"]
     label = browser.run("document.querySelector('input[type=range]').labels[0].textContent")
-    assert label.startswith("Epoch")
+    assert label.startswith("File")
+
+
+def test_without_errors_the_kept_models_are_a_table():
+    kept = [one | {"error": None} for one in result()["kept"]]
+    text = " ".join(re.sub(r"<[^>]+>", " ", render_walk(result(kept=kept, error=None))).split())
+    assert "small-2.0x.safetensors 2,000 MACs 2.0× small-4.0x.safetensors 1,000 MACs 4.0× small.safetensors" in text
+
+
+def test_models_without_files_are_called_by_their_epoch():
+    kept = [{name: value for name, value in one.items() if name != "file"} for one in result()["kept"]]
+    page = render_walk({name: value for name, value in result(kept=kept).items() if name != "file"})
+    assert "epoch 3" in page
+    assert "the result" in page
 
 
 def test_its_figures_are_those_of_the_run():
@@ -73,5 +90,5 @@ def test_every_unit_has_a_page(unit):
 def test_what_was_not_measured_is_said():
     curve = [point | {"error": None} for point in result()["curve"]]
     page = render_walk(result(curve=curve, error=None, error_before=None, cut=None, walk=[]))
-    for said in ("no error was measured", "give validation data", "No cut was recorded", "had no press stage"):
+    for said in ("no error was measured", "The models that were kept", "No cut was recorded", "had no press stage"):
         assert said in page

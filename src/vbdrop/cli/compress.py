@@ -10,12 +10,11 @@ from rich.text import Text
 
 from vbdrop.cli.console import grid, out, print_json, usage, verb
 from vbdrop.cli.options import TARGET_HELP, AsJson, DataDir
-from vbdrop.cli.report import write_page
 from vbdrop.cli.small_network import exported, measured, shrunk, smaller
+from vbdrop.cli.walk_files import write_walk
 from vbdrop.compression import Compressed
 from vbdrop.experiments import Record
 from vbdrop.exporting.exporting import check_format, check_place
-from vbdrop.report import render_walk
 from vbdrop.targets import Target
 
 app = verb()
@@ -78,7 +77,7 @@ def compress(
         with usage():
             small, walked = shrunk(record, wanted, epochs, data_dir)
         if page is not None:
-            write_page(render_walk(walked.figures()), page)
+            write_walk(walked, page, page.stem)
     errors = (record.result["error"], small.error)
     with usage():
         exports = exported(small, export or [])  # first, since a format may not support everything in the network

@@ -7,13 +7,12 @@ import torch
 from rich.console import Console
 
 from vbdrop.cli.console import grid
-from vbdrop.cli.report import write_page
+from vbdrop.cli.walk_files import write_walk
 from vbdrop.experiments import Record, trained_model
 from vbdrop.experiments.inputs import examples
 from vbdrop.exporting import export, measure
 from vbdrop.exporting.onnx import require_packages
 from vbdrop.models import build
-from vbdrop.report import render_walk
 from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.targets.progress import ProgressLine
 
@@ -69,7 +68,8 @@ def show_targets(
             network, train, valid=test, target=goal.target, epochs=epochs or goal.epochs, lr=LR,
             checkpoint=folder / f"{name}-target.pt", progress=not quiet and ProgressLine(goal.target.measured),
         )  # fmt: skip
-        page = write_page(render_walk(result.figures()), folder / f"{name}-target.html")
+        page = folder / f"{name}-target.html"
+        write_walk(result, page, f"{name}-target")
         rows: list[tuple[str, ...]] = [("test error", f"{result.error_before:.2f} %", f"{result.error:.2f} %", "")]
         rows.append((result.unit, f"{result.before:,.0f}", f"{result.size:,.0f}", f"{result.times:.1f} times fewer"))
         rows += _latency(network, result, folder / f"{name}-target.onnx") if goal.timed else []

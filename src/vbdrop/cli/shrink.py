@@ -19,10 +19,9 @@ from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import out as console
 from vbdrop.cli.console import print_json, usage, verb
 from vbdrop.cli.options import TARGET_HELP, WORKERS, AsJson, On
-from vbdrop.cli.report import write_page
+from vbdrop.cli.walk_files import write_walk
 from vbdrop.exporting import ExportError
 from vbdrop.files import write_atomically
-from vbdrop.report import render_walk
 from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.targets.losses import default_loss
 
@@ -104,9 +103,9 @@ def shrink_model(
 ) -> None:
     """Shrink your own model to a target size.
 
-    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, result.json, and a page
-    with the walk to that size. If the run is killed, the same command resumes it. With several targets, each gets a
-    folder of its own in it.
+    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, larger models from the
+    way, result.json, and a page with the walk to that size, from which one can choose among these models. If the run is
+    killed, the same command resumes it. With several targets, each gets a folder of its own in it.
     """
     check_on(on)
     requests = {}
@@ -177,16 +176,14 @@ def make_small(asked: ShrinkRequest, folder: Path, say: Callable[[str], Any]) ->
 
 def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write the small model in every format that supports it; return the files, and why others are missing."""
-    files, missing = [], {}
-    size = result.save(folder / "small.safetensors")
-    files.append(f"{folder / 'small.safetensors'}, {size:,} bytes")
+    missing = {}
+    files, figures = write_walk(result, folder / "report.html", "small")
     for name in EXPORTS:
         try:
             files.append(str(result.export(folder / name)))
         except (ExportError, ImportError, ValueError) as error:
             missing[name] = str(error).splitlines()[0]
-    files.append(f"{write_page(render_walk(result.figures()), folder / 'report.html')}, the walk: open it in a browser")
-    write_atomically(folder / RESULT, result.to_json().encode())
+    write_atomically(folder / RESULT, json.dumps(figures, indent=1).encode())
     files.append(str(folder / RESULT))
     return files, missing
 

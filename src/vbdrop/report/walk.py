@@ -93,40 +93,52 @@ def _over_time(result: Mapping[str, Any]) -> list[Block]:
 
 
 def _chooser(result: Mapping[str, Any]) -> Block:
-    points = [point for point in result["curve"] if point["error"] is not None and point["size"] > 0]
-    if not points:
-        return Note("Sizes can be compared where the error was measured: give validation data.")
+    """The models that were kept, each by its file: those on the way, and the result."""
+    files = [*result.get("kept", []), {"file": "the result"} | result]
+    if any(one["error"] is None for one in files):
+        rows = tuple((_name(one), _said(result, one["size"]), times(one["times"])) for one in files)
+        return TableBlock("The models that were kept", ("file", "size", "smaller"), rows, wide=False)
+    points = [(point["size"], point["error"]) for point in result["curve"] if point["error"] is not None]
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
-    places = [(_shown(result, point["size"]), point["error"]) for point in points]
-    axes.plot(*zip(*places, strict=True), ".", color=SERIES[0], markersize=6)
+    walk, places = (
+        [(_shown(result, size), error) for size, error in each if size > 0]
+        for each in (points, [(one["size"], one["error"]) for one in files])
+    )
+    if walk:
+        axes.plot(*zip(*walk, strict=True), ".", color=SERIES[1], markersize=4, label="after each epoch")
+    axes.plot(*zip(*places, strict=True), "o", color=SERIES[0], markersize=6, label="kept")
     axes.set_xscale("log")
-    log_ticks(axes, [size for size, _ in places], "x")
+    log_ticks(axes, [size for size, _ in (*walk, *places)], "x")
     axes.set_xlabel(UNITS[result["unit"]])
     axes.set_ylabel("validation error")
+    legend(axes, 2)
     spots = canvas.places(axes, places)
-    label = f"Error against size after each of {len(points)} epochs"
     x, y = spots[-1]
-    svg = canvas.svg(label).replace("</svg>", f'<circle class="marker" cx="{x}" cy="{y}" r="5.5"/></svg>')
+    svg = canvas.svg(f"Error against size of {len(files)} models that were kept")
     return Slider(
-        svg,
-        "The networks of all epochs: how large each is, and its error before any further training. Those of the last "
-        "stage have the final size.",
+        svg.replace("</svg>", f'<circle class="marker" cx="{x}" cy="{y}" r="5.5"/></svg>'),
+        f"The models that were kept, in files beside this page for vbdrop.load. {_name(files[-1])} was refined; the "
+        "larger ones are as they were on the way, and can be trained further.",
         [
             {
-                "threshold": f"{point['epoch']} ({point['stage']})",
-                "error": f"{point['error']:.4g}",
-                "weights": _said(result, point["size"]),
-                "fewer": times(result["before"] / point["size"]),
+                "threshold": _name(one),
+                "error": f"{one['error']:.4g}",
+                "weights": _said(result, one["size"]),
+                "fewer": times(one["times"]),
                 "x": spot[0],
                 "y": spot[1],
             }
-            for point, spot in zip(points, spots, strict=True)
+            for one, spot in zip(files, spots, strict=True)
         ],
-        len(points) - 1,
-        label="Epoch",
+        len(files) - 1,
+        label="File",
         shown=(("error", "error"), ("weights", ""), ("fewer", "smaller")),
     )
+
+
+def _name(kept: Mapping[str, Any]) -> str:
+    return kept.get("file") or f"epoch {kept['epoch']}"
 
 
 def _pressure(result: Mapping[str, Any]) -> Block:

@@ -42,9 +42,8 @@ def shrink(
     """Make a model as small as a target says: train it, press it, cut it, refine it, and compress it.
 
     A share of the epochs trains the plain network (``target.train``; 0 if it comes trained). Then its weights or
-    channels get learned noise, and what the network needs least goes step by step, along a path from the whole network
-    to the target. The rest of the epochs (``target.refine``) trains what is left. All of this can be done with
-    `convert_`, `ELBO`, `Target` and `compress` in a loop of your own.
+    channels get learned noise, and what the network needs least goes step by step. The rest of the epochs
+    (``target.refine``) trains what is left. `convert_`, `ELBO`, `Target` and `compress` do this in a loop of your own.
 
     Args:
         model: The model, trained or not, on its device; it is not changed.
@@ -61,8 +60,8 @@ def shrink(
         optimizer: Makes the optimizer of a list of parameter groups.
         split: Takes a batch apart into (inputs, targets), if the usual way does not fit.
         seed: Of the order of the data and of the noise.
-        checkpoint: A file in which the run is kept after every epoch. Called again with the same arguments, a run that
-            was killed goes on and ends with the same bits.
+        checkpoint: A file in which the run is kept after every epoch: a run that was killed goes on from it, with the
+            same arguments, to the same bits.
         shrink_every: After every so many epochs, what has been removed leaves the model in training, which gets cheaper
             that way; None for only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
@@ -82,6 +81,22 @@ def shrink(
         >>> result.size <= 160 / 4
         True
     """
+    _check(model, target, epochs, lr, batch_size, shrink_every, valid)
+    data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
+    validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
+    chosen = default_modes(target) if modes is None else modes if isinstance(modes, tuple) else (modes,)
+    run = ShrinkRun(
+        model, data, validation, target, epochs,
+        loss=loss, lr=lr, modes=chosen, optimizer=optimizer, seed=seed,
+        checkpoint=None if checkpoint is None else Path(checkpoint), shrink_every=shrink_every,
+    )  # fmt: skip
+    return run.finish(ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None)
+
+
+def _check(
+    model: object, target: object, epochs: object, lr: object, batch_size: object, shrink_every: object, valid: object
+) -> None:
+    """Refuse arguments that cannot be right, by their names."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not isinstance(target, Target):
@@ -94,18 +109,8 @@ def shrink(
         raise ValueError(f"`batch_size` must be an int >= 1; got {batch_size!r}.")
     if shrink_every is not None and (type(shrink_every) is not int or shrink_every < 1):
         raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
-    data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
-    validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
-    if target.within is not None and target.evaluate is None and validation is None:
+    if target.within is not None and target.evaluate is None and valid is None:
         raise ValueError("`target` with `within` needs validation data: pass valid=, or evaluate= of the Target.")
-    chosen = default_modes(target) if modes is None else modes if isinstance(modes, tuple) else (modes,)
-    run = ShrinkRun(
-        model, data, validation, target, epochs,
-        loss=loss, lr=lr, modes=chosen, optimizer=optimizer, seed=seed,
-        checkpoint=None if checkpoint is None else Path(checkpoint), shrink_every=shrink_every,
-    )  # fmt: skip
-    report = ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None
-    return run.finish(report)
 
 
 def default_modes(target: Target) -> tuple[Mode, ...]:

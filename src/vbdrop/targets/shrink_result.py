@@ -10,6 +10,7 @@ from torch import nn
 from vbdrop.compression import Compressed, Plan
 from vbdrop.compression.summary import Summary
 from vbdrop.exporting import Exported, export
+from vbdrop.targets.kept_models import KeptModel
 from vbdrop.targets.path import Stage
 from vbdrop.targets.pursuit import CutCost, WalkPoint
 from vbdrop.targets.sizes import in_words
@@ -55,6 +56,8 @@ class ShrinkResult:
         curve: One point per epoch.
         walk: The updates of the controller.
         cut: What the cut cost.
+        kept: Larger models on the way, one each time the size had fallen by 30 %, as they were in the press stage: each
+            has a ``size``, an ``error``, a ``model`` and ``save``.
     """
 
     small: Compressed
@@ -68,6 +71,7 @@ class ShrinkResult:
     curve: list[CurvePoint]
     walk: list[WalkPoint] = field(default_factory=list)
     cut: CutCost | None = None
+    kept: list[KeptModel] = field(default_factory=list)
 
     @property
     def model(self) -> nn.Module:
@@ -111,6 +115,7 @@ class ShrinkResult:
             "curve": [asdict(point) for point in self.curve],
             "walk": [asdict(point) for point in self.walk],
             "cut": None if self.cut is None else asdict(self.cut),
+            "kept": [one.figures() for one in self.kept],
         }
 
     def to_json(self) -> str:

@@ -16,6 +16,7 @@ from vbdrop.convert import convert_, param_groups, recalibrate_
 from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.targets.batches import Batches, ModelBatch
+from vbdrop.targets.kept_models import STEP, KeptModels
 from vbdrop.targets.losses import Loss, checked_loss, error_of
 from vbdrop.targets.path import Stage
 from vbdrop.targets.progress import Progress
@@ -86,7 +87,7 @@ class ShrinkRun:
         self.train_epochs = min(round(target.train * epochs), epochs - 1)
         rest = epochs - self.train_epochs
         self.refine_epochs = min(round(target.refine * epochs), rest - 1 if target.train + target.refine < 1 else rest)
-        self.model = copy.deepcopy(model)
+        self.model, self._original = copy.deepcopy(model), model
         example = data.example.first(EXAMPLES)
         self._example = example
         inputs = example.kwargs if example.kwargs else example.args
@@ -101,6 +102,7 @@ class ShrinkRun:
         self._elbo: ELBO | None = None
         self._pursuit: Pursuit | None = None
         self._timing: Timing | None = None
+        self._kept: KeptModels | None = None
         self._shrink_every = shrink_every
         self._reshaping: Reshaping | None = None
         self._pressed = epochs - self.refine_epochs
@@ -165,6 +167,7 @@ class ShrinkRun:
                     self._file.save(self._state())
                 if report is not None:
                     report(self.curve[-1], self.epochs)
+            torch.manual_seed(self.seed * 1_000_003 + self.epochs)  # also where the last epoch was another process's
             return self._result()
 
     def _start_pressing(self) -> None:
@@ -177,6 +180,9 @@ class ShrinkRun:
         self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
         self._pursuit = self.target.pursue(self._elbo, self._timing)
         self._pursuit.judge = self._judged
+        self._kept = KeptModels(
+            self._original, self.target.example_inputs or (), self.before, self._pursuit.limit / STEP
+        )
         if self._shrink_every is not None:
             self._reshaping = Reshaping(self.model, self.target.example_inputs or ())
         self._elbo.observers.append(self._pursuit)
@@ -226,6 +232,8 @@ class ShrinkRun:
         stage: Stage = "refine" if pursuit.is_cut else "press"
         path = pursuit.path(pursuit.share)
         self.curve.append(CurvePoint(self.done, stage, size, path, loss, error, self._elbo.kl_weight))
+        if self._kept is not None and stage == "press" and self._kept.is_next(size):
+            self._kept.add(self.done, size, error, plain if self._reshaping is None else self._plain(whole=True))
 
     def _error(self, model: nn.Module) -> float | None:
         """The error on validation data, by the target's own function if it has one."""
@@ -264,6 +272,7 @@ class ShrinkRun:
         return ShrinkResult(
             small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
             self.error_before, error, self.curve, pursuit.walk, pursuit.cut_cost,
+            [] if self._kept is None else self._kept.models,
         )  # fmt: skip
 
     def _fitting(self, pursuit: Pursuit) -> tuple[Compressed, float]:
@@ -308,6 +317,7 @@ class ShrinkRun:
             "timing": None if self._timing is None else self._timing.as_data(),
             "error_before": self.error_before,
             "curve": [asdict(point) for point in self.curve],
+            "kept": [] if self._kept is None else self._kept.state(),
         }
 
     def _resume(self) -> None:
@@ -327,6 +337,8 @@ class ShrinkRun:
                 self._pursuit.look_again()
         if self._tolerance is not None:
             self._tolerance.load_state_dict(state["tolerance"])
+        if self._kept is not None:
+            self._kept.load_state(state.get("kept", []))
         self.done, self.error_before = state["done"], state["error_before"]
         self.curve = [CurvePoint(**point) for point in state["curve"]]
 

@@ -1,0 +1,60 @@
+"""The small models on the way."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import vbdrop
+from vbdrop.targets.kept_models import STEP, KeptModels
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(0)
+    x = torch.randn(200, 8)
+    return x, (x[:, 0] > 0).long()
+
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 30), nn.BatchNorm1d(30), nn.ReLU(), nn.Linear(30, 2))
+
+
+def test_each_has_the_size_and_the_error_that_it_says(data, tmp_path):
+    target = vbdrop.Target(macs=8, train=0.0)
+    result = vbdrop.shrink(make(), data, valid=data, target=target, epochs=4, lr=0.01, shrink_every=2)
+    assert len(result.kept) >= 2
+    sizes = [result.before, *(kept.size for kept in result.kept)]
+    assert all(small <= STEP * large for large, small in pairwise(sizes))
+    assert sizes[-1] > result.size
+    for kept in result.kept:
+        model = kept.model
+        assert sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Linear)) == kept.size
+        wrong = (model(data[0]).argmax(1) != data[1]).float().mean()
+        assert 100 * float(wrong) == pytest.approx(kept.error)
+        assert kept.times == result.before / kept.size
+        assert kept.save(tmp_path / "one.safetensors") == (tmp_path / "one.safetensors").stat().st_size
+        again = vbdrop.load(tmp_path / "one.safetensors", model=make())
+        assert torch.equal(again(data[0]), model(data[0]))
+
+
+def test_sizes_are_a_step_apart_and_above_the_result():
+    kept = KeptModels(make(), torch.zeros(2, 8), before=100, least=20)
+    assert [size for size in (100, 71, 70, 20, 19) if kept.is_next(size)] == [70, 20]
+    kept.add(1, 50, None, make())
+    assert [size for size in (50, 36, 35, 20) if kept.is_next(size)] == [35, 20]
+
+
+def test_a_model_that_has_no_file_is_left_out():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return "more than tensors"
+
+        def set_extra_state(self, state):
+            pass
+
+    kept = KeptModels(Extra(3, 2), torch.zeros(2, 3), before=6, least=1)
+    kept.add(1, 2, None, Extra(3, 2))
+    assert kept.models == []
