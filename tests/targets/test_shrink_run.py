@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from random import Random
 
 import pytest
 import torch
+from tests.stress import count
 from torch import nn
 
 import vbdrop
@@ -16,53 +17,69 @@ from vbdrop.targets.losses import default_loss
 from vbdrop.targets.shrink_run import ShrinkRun
 
 PROGRAM = """
-import sys, time
+import hashlib, os, signal, sys, time
 import torch
 from torch import nn
 import vbdrop
 
-path, slow = sys.argv[1], float(sys.argv[2])
-torch.manual_seed(0)
-x = torch.randn(200, 6)
-y = (x[:, 0] > 0).long()
-model = nn.Sequential(nn.Linear(6, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 2))
+RUNS = {
+    "weights": {"target": vbdrop.Target(weights=4)},
+    "shrink_every": {"target": vbdrop.Target(macs=4, train=0), "shrink_every": 3},
+    "within": {"target": vbdrop.Target(within=4.0, train=0)},
+}
+folder, name, kills = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 
-def report(point, epochs):
-    print(point.epoch, flush=True)
-    time.sleep(slow)
+def end(checkpoint, say):
+    torch.manual_seed(0)
+    x = torch.randn(200, 6)
+    y = (x[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(6, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 2))
+    result = vbdrop.shrink(model, (x, y), valid=(x, y), epochs=8, lr=0.01, batch_size=25, checkpoint=checkpoint,
+                           progress=lambda point, epochs: say(point.epoch), **RUNS[name])
+    kept = [hashlib.sha256(kept.content).hexdigest() for kept in result.kept]
+    return {"model": result.model.state_dict(), "figures": result.to_json(), "kept": kept}
 
-result = vbdrop.shrink(model, (x, y), valid=(x, y), target=vbdrop.Target(weights=4), epochs=10, lr=0.01,
-                       batch_size=25, checkpoint=path, progress=report)
-torch.save({"model": result.model.state_dict(), "figures": result.to_json()}, path + ".result")
+for epoch, delay in kills:  # each in a process of its own; this one has not computed anything that a fork could lock
+    seen, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        end(f"{folder}/killed.pt", lambda epoch: (os.write(told, bytes([epoch])), time.sleep(0.1)))
+        os._exit(0)
+    os.close(told)
+    while (last := os.read(seen, 1)) and last[0] < epoch:
+        pass
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+epochs = []
+again = end(f"{folder}/killed.pt", epochs.append)
+once_more = end(f"{folder}/killed.pt", epochs.append)
+torch.save([end(f"{folder}/whole.pt", lambda epoch: None), again, once_more, epochs], f"{folder}/ends.pt")
 """
 
 
-def ended(path, slow=0.0, kill_after=None):
-    """Run the program; with ``kill_after``, kill -9 it so many seconds after its first epoch."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(path), str(slow)], stdout=subprocess.PIPE, text=True, env={**os.environ}
-    )
-    if kill_after is not None:
-        process.stdout.readline()
-        time.sleep(kill_after)
-        process.send_signal(signal.SIGKILL)
-    lines = process.communicate()[0].splitlines()
-    return process.returncode, lines
-
-
-def test_killed_at_several_points_it_ends_with_the_same_bits(tmp_path):
-    assert ended(tmp_path / "whole.pt")[0] == 0
-    delays = [0.0, 0.11, 0.23, 0.05, 0.17]
-    codes = [ended(tmp_path / "killed.pt", slow=0.05, kill_after=delay)[0] for delay in delays]
-    assert codes[0] == -signal.SIGKILL
-    code, lines = ended(tmp_path / "killed.pt")
-    assert code == 0
-    assert len(lines) < 10  # it went on from where it was
-    whole, again = (torch.load(tmp_path / f"{name}.pt.result", weights_only=True) for name in ("whole", "killed"))
-    assert whole["figures"] == again["figures"]
-    assert whole["model"].keys() == again["model"].keys()
-    for name, tensor in whole["model"].items():
-        assert torch.equal(tensor, again["model"][name]), name
+@pytest.mark.stress
+@pytest.mark.parametrize("run", ["weights", "shrink_every", "within"])
+def test_killed_at_random_points_it_ends_with_the_same_bits(tmp_path, run):
+    random = Random(run)
+    kills = sorted((random.randint(1, 6), random.uniform(0, 0.2)) for _ in range(count(1, 5)))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), run, repr(kills)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True,
+    )  # fmt: skip
+    codes = list(map(int, done.stdout.split()))
+    assert codes == [-signal.SIGKILL] * len(kills)
+    whole, again, once_more, epochs = torch.load(tmp_path / "ends.pt", weights_only=True)
+    assert kills[-1][0] < epochs[0]  # it went on from where it was, and was not made again
+    assert epochs[-1] == 8
+    assert len(epochs) == len(set(epochs))
+    assert whole["kept"]
+    for end in (again, once_more):
+        assert end["figures"] == whole["figures"]
+        assert end["kept"] == whole["kept"]
+        assert end["model"].keys() == whole["model"].keys()
+        for name, tensor in whole["model"].items():
+            assert torch.equal(tensor, end["model"][name]), name
 
 
 @pytest.fixture

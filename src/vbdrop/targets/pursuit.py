@@ -316,6 +316,7 @@ class Pursuit:
                 one.remove_(mask)
                 one.entry.rate.fill_(NO_VARIANCE)
         self.is_cut = True
+        self._set_weight()
 
     def _to_cut(self) -> list[Tensor]:
         """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
