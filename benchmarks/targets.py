@@ -9,7 +9,7 @@ press stage: the same stages, epochs and exact cut, without the controller and t
 one run as JSON; the tables come last. With ``--records``, each run is also added to that file, and those that are there
 are not made again. With ``--others``, networks that learn the embedded digits are also tried on the other 60,000 images
 of MNIST, so that the errors depend less on which images are looked at; the table has these errors then. With
-``--images``, only so many training images are used: enough to see where a run ends.
+``--images``, only so many images are used to train and to test: enough to see where a run ends.
 """
 
 import argparse
@@ -210,14 +210,14 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--compare", nargs="*", type=float, default=[], help="KL weights to hold, for comparison")
     parser.add_argument("--others", action="store_true", help="also try the other images of MNIST")
-    parser.add_argument("--images", type=int, help="take only so many training images")
+    parser.add_argument("--images", type=int, help="take only so many images to train and to test")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     data = images_of(args.data, args.validation)
     data = replace(data, others=other_digits()) if args.others else data
     if args.images is not None:
-        first = data.train[0][: args.images], data.train[1][: args.images]
-        data = replace(data, name=f"{data.name}, first {args.images}", train=first)
+        train, test = ((part[0][: args.images], part[1][: args.images]) for part in (data.train, data.test))
+        data = replace(data, name=f"{data.name}, first {args.images}", train=train, test=test)
     done = [] if args.records is None or not args.records.exists() else read(args.records)
     runs = []
     for name, text, seed in itertools.product(

@@ -94,7 +94,7 @@ def _over_time(result: Mapping[str, Any]) -> list[Block]:
 
 def _chooser(result: Mapping[str, Any]) -> Block:
     """The models that were kept, each by its file: those on the way, and the result."""
-    files = [*result.get("kept", []), {"file": "the result"} | result]
+    files = [*result.get("kept", []), {"file": "the result", **result}]
     if any(one["error"] is None for one in files):
         rows = tuple((_name(one), _said(result, one["size"]), times(one["times"])) for one in files)
         return TableBlock("The models that were kept", ("file", "size", "smaller"), rows, wide=False)
