@@ -12,7 +12,6 @@ from torch import nn
 
 from vbdrop.compression import Compressed, compress, load
 from vbdrop.compression.files.model_file import save
-from vbdrop.exporting import Exported, export
 from vbdrop.targets.target import Inputs
 
 STEP = 0.7
@@ -57,10 +56,6 @@ class KeptModel:
     def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
         """Write the small model as one safetensors file, for `vbdrop.load`; returns its bytes."""
         return self.small.save(path, dtype)
-
-    def export(self, path: str | Path) -> Exported:
-        """Write the small model in the format of the file's ending, as `vbdrop.export` does."""
-        return export(self.small, path)
 
     def figures(self) -> dict[str, Any]:
         """What can be said of it as plain data."""
