@@ -192,3 +192,14 @@ def test_what_the_cut_cost_is_noted():
     assert cost.elements > 0
     assert cost.nats >= 0
     assert cost.nats_per_example == pytest.approx(cost.nats * pursuit.controller.weight / 256)
+
+
+def test_the_last_estimates_are_compared_also_with_fewer_steps_than_updates(monkeypatch):
+    model, elbo, pursuit, optimizer = started(target(weights=5))
+    assert STEPS < UPDATES
+    compared = []
+    monkeypatch.setattr(pursuit, "_compare", lambda: compared.append(pursuit.step))
+    steps(model, elbo, pursuit, optimizer, STEPS)
+    pressed = [point.step for point in pursuit.walk]
+    assert len(pressed) < UPDATES
+    assert compared[-2:] == pressed[-2:]

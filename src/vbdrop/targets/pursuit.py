@@ -232,10 +232,10 @@ class Pursuit:
 
     def _is_compared(self) -> bool:
         """Whether the estimate is to be corrected now."""
-        done = len(self.walk)
+        done = len(self.walk)  # less than `UPDATES` at the end of a stage with fewer steps
         if self._watch is not None:
             return done % MEASURE_EVERY == MEASURE_EVERY - 1
-        return done % EXACT_EVERY == 0 or done > UPDATES - EXACT_EVERY
+        return done % EXACT_EVERY == 0 or self.path.pressed(self.share) * UPDATES > UPDATES - EXACT_EVERY
 
     def _press(self) -> None:
         """Remove what the path asks for, and update the controller."""
