@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.stress import only_in_stress
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -78,6 +79,7 @@ def test_batch_norm_is_that_of_the_small_network():
     assert result.error < 40
 
 
+@only_in_stress
 def test_a_time_is_reached_as_measured():
     x, y = rings(200)
     torch.manual_seed(0)
