@@ -1,5 +1,6 @@
 """What PyTorch has no public name for, in one place: what may have to change with a new version of it."""
 
+import copy
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -43,9 +44,12 @@ __all__ = [
     "pytree",
     "rnn_functions",
     "schema_of",
+    "shard_like",
     "storage_id",
     "transforms_are_on",
     "unwrapped",
+    "whole_copy",
+    "whole_tensor",
 ]
 
 
@@ -109,6 +113,41 @@ def local_shard(tensor: Tensor) -> Tensor:
     return local
 
 
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """The whole of a ``DTensor``, gathered, so that all of its processes have to call this; any other tensor itself.
+
+    Example:
+        >>> tensor = torch.ones(2)
+        >>> whole_tensor(tensor) is tensor
+        True
+    """
+    if local_shard(tensor) is tensor:
+        return tensor
+    distributed: Any = tensor
+    whole: Tensor = distributed.full_tensor()
+    return whole
+
+
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """The part of a whole tensor that belongs to this process's part of a ``DTensor``; all of it for any other.
+
+    Args:
+        tensor: A tensor that every process has, of the shape of ``like``.
+        like: Says how it would be distributed.
+
+    Example:
+        >>> tensor = torch.ones(2)
+        >>> shard_like(tensor, like=torch.zeros(2)) is tensor
+        True
+    """
+    if local_shard(like) is like:
+        return tensor
+    from torch.distributed.tensor import distribute_tensor  # has been imported: `like` is a DTensor
+
+    how: Any = like
+    return local_shard(distribute_tensor(tensor, how.device_mesh, how.placements, src_data_rank=None))
+
+
 def is_sharded(model: nn.Module) -> bool:
     """Whether parameters of a model are distributed over processes (``DTensor``), as by ``fully_shard``.
 
@@ -117,6 +156,42 @@ def is_sharded(model: nn.Module) -> bool:
         False
     """
     return any(local_shard(parameter) is not parameter for parameter in model.parameters())
+
+
+def whole_copy(model: nn.Module) -> nn.Module:
+    """A deep copy with whole parameters, gathered where ``fully_shard`` has distributed them over processes.
+
+    All of these processes have to call it, and each gets a copy.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> whole_copy(model) is model
+        False
+    """
+    if not is_sharded(model):
+        return copy.deepcopy(model)
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if local_shard(parameter) is not parameter:
+            whole = whole_tensor(parameter.detach())
+            memo[id(parameter)] = nn.Parameter(whole, requires_grad=parameter.requires_grad)
+    # fully_shard gives a module another class, which cannot be copied, and attributes and hooks that lead to its shards
+    sharded = [module for module in model.modules() if hasattr(type(module), "_orig_cls_mro_index")]
+    for module in sharded:
+        original: Any = type(module).__mro__[type(module)._orig_cls_mro_index]
+        memo[id(module)] = original.__new__(original)
+    for module in sharded:
+        kept = {name: value for name, value in vars(module).items() if not name.startswith("__composable_api")}
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            hooks = kept[name].items()
+            kept[name] = type(kept[name])((key, hook) for key, hook in hooks if not _is_of_fsdp(hook))
+        vars(memo[id(module)]).update(copy.deepcopy(kept, memo))
+    found: nn.Module = copy.deepcopy(model, memo)
+    return found
+
+
+def _is_of_fsdp(hook: object) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith("torch.distributed.fsdp")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

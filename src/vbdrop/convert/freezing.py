@@ -55,5 +55,5 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
     for module, entry in found:
         dead = entry.dead(threshold)
         module.remove_(dead, entry.name)
-        entry.mean.masked_fill_(dead, 0.0)
+        entry.zero_means_(dead)
     return model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vbdrop._torch_compat import local_shard
+from vbdrop._torch_compat import local_shard, shard_like, whole_tensor
 from vbdrop.functional import alive, upper_bounded
 from vbdrop.functional.masks import LARGEST_THRESHOLD
 from vbdrop.kernels import KLTerm, kl_total
@@ -52,23 +52,32 @@ class NoisyTensor:
 
     @torch.no_grad()
     def log_alpha_full(self) -> Tensor:
-        """The ``log_alpha`` of every weight, detached, of the means' shape."""
+        """The ``log_alpha`` of every weight, detached, of the means' shape; gathered where it is distributed."""
+        rate = whole_tensor(self.rate.detach())
         if self.log_alpha is None:
-            full = log_alpha_of(self.mean.to(self.rate.dtype), self.rate)
+            full = log_alpha_of(whole_tensor(self.mean.detach()).to(rate.dtype), rate)
             return full if self.removed is None else full.masked_fill(self.removed, LARGEST_THRESHOLD)
-        bounded = upper_bounded(self.log_alpha.detach(), self.prior.max_log_alpha)
-        return self.expand(bounded).expand_as(self.mean)
+        return self.expand(upper_bounded(rate, self.prior.max_log_alpha)).expand(self.mean.shape)
 
     @torch.no_grad()
     def dead(self, threshold: float | None = None) -> Tensor:
-        """Which weights are dead, at this threshold or at their own: a boolean tensor of the means' shape."""
+        """Which weights are dead, at this threshold or at their own: a boolean tensor of the means' shape.
+
+        Where the parameters are distributed over processes (``DTensor``), all of these must call it, and get all of it.
+        """
         limit = self.threshold if threshold is None else threshold
         if self.threshold is None or limit is None:
-            return torch.zeros_like(self.mean, dtype=torch.bool)
+            return torch.zeros(self.mean.shape, dtype=torch.bool, device=self.mean.device)
         if self.log_sigma2 is not None:
-            dead = ~alive(self.mean, self.log_sigma2, limit)
+            mean, log_sigma2 = (whole_tensor(part.detach()) for part in (self.mean, self.log_sigma2))
+            dead = ~alive(mean, log_sigma2, limit)
             return dead if self.removed is None else dead | self.removed
         return self.log_alpha_full() >= limit
+
+    @torch.no_grad()
+    def zero_means_(self, mask: Tensor) -> None:
+        """Set these means to zero, in place: a mask of the whole tensor, also where it is distributed."""
+        local_shard(self.mean).masked_fill_(shard_like(mask, self.mean), 0.0)
 
     def kl(self) -> Tensor:
         """The KL of these weights from their prior: the sum over all weights, even if they share a rate."""
@@ -77,11 +86,12 @@ class NoisyTensor:
     def _additive(self) -> tuple[Tensor, Tensor, float | Tensor]:
         """The means and log variances whose KL is summed, and the factors on it."""
         if self.log_sigma2 is not None:
-            mean, log_sigma2 = local_shard(self.mean), local_shard(self.log_sigma2)
+            mean, log_sigma2, factor = local_shard(self.mean), local_shard(self.log_sigma2), self.kl_factor
+            if isinstance(factor, Tensor) and mean is not self.mean:
+                factor = shard_like(factor.expand(self.mean.shape), self.mean)
             if self.removed is None:
-                return mean, log_sigma2, self.kl_factor
-            keep = ~self.removed
-            factor = self.kl_factor
+                return mean, log_sigma2, factor
+            keep = ~shard_like(self.removed, self.mean)
             if isinstance(factor, Tensor):
                 factor = factor.expand_as(mean)[keep]
             return mean[keep], log_sigma2[keep], factor

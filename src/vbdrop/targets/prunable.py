@@ -1,13 +1,12 @@
 """The elements that a target may remove: noisy weights and gates, with the value and the cost of each."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from vbdrop._torch_compat import is_sharded
+from vbdrop._torch_compat import is_sharded, whole_copy
 from vbdrop.compression.evidence import lost_nats
 from vbdrop.convert import deterministic_
 from vbdrop.layers import NoisyTensor, Variational
@@ -41,8 +40,7 @@ class Prunable:
         """Remove elements for good, in place."""
         mask = mask.to(self.entry.mean.device)
         self.module.remove_(mask, self.entry.name)
-        with torch.no_grad():
-            self.entry.mean.masked_fill_(mask, 0.0)
+        self.entry.zero_means_(mask)
 
 
 def prunables(model: nn.Module) -> list[Prunable]:
@@ -64,20 +62,17 @@ def prunables(model: nn.Module) -> list[Prunable]:
     ]
 
 
-def check_whole(model: nn.Module) -> None:
-    """Refuse a model of which this process has only a part.
+def whole_model(model: nn.Module) -> nn.Module:
+    """The model itself, or a copy with gathered parameters of one that ``fully_shard`` has distributed.
 
-    Raises:
-        ValueError: Its parameters are distributed over processes.
+    All ranks have to call it then, and all get the same bits, so that they count and cut alike.
 
     Example:
-        >>> check_whole(nn.Linear(2, 2))
+        >>> model = nn.Linear(2, 2)
+        >>> whole_model(model) is model
+        True
     """
-    if is_sharded(model):
-        raise ValueError(
-            "a target needs whole parameters; those of this model are distributed over processes, as by fully_shard. "
-            "Train it with DistributedDataParallel, or with a kl_weight, and compress the gathered model at the end."
-        )
+    return whole_copy(model) if is_sharded(model) else model
 
 
 def log_evidence(log_alpha: Tensor) -> Tensor:
@@ -117,7 +112,7 @@ def plain_without(model: nn.Module, removed: Sequence[Tensor]) -> nn.Module:
         model: A converted model; it is not changed.
         removed: For each of `prunables`, which elements are removed.
     """
-    small = copy.deepcopy(model)
+    small = whole_copy(model)
     for found, mask in zip(prunables(small), removed, strict=True):
         found.entry.mean.masked_fill_(mask.to(found.entry.mean.device), 0.0)
         found.entry.rate.fill_(NO_VARIANCE)

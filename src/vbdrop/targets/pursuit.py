@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop._torch_compat import is_sharded
 from vbdrop.compression import Compressed, compress
 from vbdrop.convert.example_inputs import as_arguments
 from vbdrop.layers.variational import NO_VARIANCE
@@ -17,7 +18,7 @@ from vbdrop.targets.controller import Controller
 from vbdrop.targets.cost_model import CostModel, press_by_cost_
 from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
 from vbdrop.targets.path import Path, Stage
-from vbdrop.targets.prunable import check_whole, log_evidence, plain_without, prunables
+from vbdrop.targets.prunable import log_evidence, plain_without, prunables, whole_model
 from vbdrop.targets.sizes import SizeCounter, in_words, size_in
 from vbdrop.targets.stopwatch import Stopwatch, Timing
 from vbdrop.targets.target import Target
@@ -127,7 +128,6 @@ class Pursuit:
         if target.example_inputs is None:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
         self.target, self._elbo = target, elbo
-        check_whole(elbo.model)
         self.timing, self._watch = timing, None
         if target.measured == "latency":
             args, kwargs = as_arguments(target.example_inputs)
@@ -140,7 +140,11 @@ class Pursuit:
         self._check_reachable()
         self.path = Path.of(target, self.before, self.limit)
         press_by_cost_(elbo.model, self.costs)
-        self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, float(kl(elbo.model).detach())))
+        if is_sharded(elbo.model):  # a checkpoint of shards gives a model the tensors that it has, and no others
+            for one in prunables(elbo.model):
+                one.remove_(~one.alive())
+        nats = float(kl(whole_model(elbo.model)).detach())
+        self.controller = Controller(START_NATS * elbo.n_train / max(1e-12, nats))
         self.step, self.is_cut, self.walk = 0, False, list[WalkPoint]()
         self._ratio = 1.0
         self.cut_cost: CutCost | None = None
@@ -150,7 +154,7 @@ class Pursuit:
 
     def look_again(self) -> None:
         """Trace the model in the shape that it has now, and see what everything in it costs."""
-        model, unit = self.model, self.target.measured
+        model, unit = whole_model(self.model), self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
         self.costs = CostModel(model, self.counter, "macs" if self._watch else unit)
@@ -197,8 +201,6 @@ class Pursuit:
 
     def before_step(self, elbo: ELBO, optimizer: Optimizer | None = None) -> None:
         """Press, cut or refine, right before a step of the optimizer."""
-        if self.step == 0:  # it may have been sharded in the meantime
-            check_whole(self.model)
         self._see_epoch(elbo.epoch)
         stage = self.stage
         steps = self.target.steps
@@ -320,14 +322,15 @@ class Pursuit:
 
     def _to_cut(self) -> list[Tensor]:
         """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
-        limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(self.model)
+        model = whole_model(self.model)
+        limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(model)
         for trial in range(MOST_CUTS):
-            gone = exact_cut(self.model, self.costs, self.exact_size, limit)
+            gone = exact_cut(model, self.costs, self.exact_size, limit)
             if gone is None:
                 break
             if self._watch is None or trial == MOST_CUTS - 1:
                 return gone
-            plain = plain_without(self.model, gone)
+            plain = plain_without(model, gone)
             seconds = self._measured(plain)
             is_whole = all(torch.equal(mask, ~one.alive()) for mask, one in zip(gone, found, strict=True))
             if (NEAR * self.limit <= seconds or is_whole) and seconds <= self.limit:
@@ -337,14 +340,15 @@ class Pursuit:
 
     def _cost_of(self, gone: list[Tensor]) -> CutCost:
         """What a cut costs, before it is made."""
-        found = prunables(self.model)
+        model = whole_model(self.model)
+        found = prunables(model)
         nats, elements = 0.0, 0
         for one, mask in zip(found, gone, strict=True):
             new = mask & one.alive()
             factor = torch.as_tensor(one.entry.kl_factor).detach().cpu().double().expand(mask.shape)
             nats += float((log_evidence(one.entry.log_alpha_full().cpu()).exp() * factor)[new].sum())
             elements += int(new.sum())
-        before, after = (plain_without(self.model, masks) for masks in ([~one.alive() for one in found], gone))
+        before, after = (plain_without(model, masks) for masks in ([~one.alive() for one in found], gone))
         errors = (None, None) if self.judge is None else (self.judge(before), self.judge(after))
         per_example = nats * self.controller.weight / self._elbo.n_train
         sizes = self.exact_size(before), self.exact_size(after)

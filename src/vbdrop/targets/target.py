@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from vbdrop.compression.size_limits import parse_bytes
@@ -197,6 +198,11 @@ class Target:
             elbo: The objective.
             timing: For a target that is a time: the measurements so far.
         """
+        if self.measured == "latency" and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise ValueError(
+                f"{self} cannot be pursued in several processes, each of which would measure another time and remove "
+                "something else; ask for fewer `macs`."
+            )
         from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
 
         return Pursuit(self, elbo, timing=timing)
