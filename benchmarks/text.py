@@ -1,10 +1,11 @@
 """Small transformers on real mails: a target for their heads and feed-forward blocks against plain training.
 
-    python -m benchmarks.text [--network bert gpt2] [--seeds 3] [--steps 400] [--only small] [--output runs.jsonl]
+    python -m benchmarks.text [--network bert gpt2] [--seeds 3] [--steps 400] [--tokens 128] [--only small]
+                             [--output runs.jsonl]
 
-Two layers of width 128, 128 tokens, from scratch, in the Trainer of transformers. Both trainings of a seed start from
-the same weights and have the same number of steps. The accuracy is that on the test mails after the last step; with a
-target, that of the small plain model. Runs that the output file has are not made again. Needs ``vbdrop[transformers]``.
+Two layers of width 128, from scratch, in the Trainer of transformers. Both trainings of a seed start from the same
+weights and have the same number of steps. The accuracy is that on the test mails after the last step; with a target,
+that of the small plain model. Runs that the output file has are not made again. Needs ``vbdrop[transformers]``.
 """
 
 import argparse
@@ -23,16 +24,12 @@ from torch import nn
 import vbdrop
 from benchmarks.mails import LENGTH, PAD, WORDS, Mails, load_mails
 from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
-from vbdrop.layers import Gate
 from vbdrop.layers.modes import Filter
 
 BATCH, LR, DECAY = 16, 1e-3, 0.01
 
 TIMES_FEWER = 3
 """The target: so many times fewer parameters in the attention and feed-forward layers."""
-
-RATE_LR = 0.1
-"""The learning rate of the gates' log variances: fast enough to move from alive to dead within the run."""
 
 
 class Network(NamedTuple):
@@ -85,37 +82,27 @@ def run(network: Network, seed: int, steps: int, train: Mails, test: Mails, *, s
     model = network.build()
     example = {name: value[None].expand(2, -1) for name, value in train[0].items() if name != "labels"}
     before, started = _counted(model, network), time.perf_counter()
-    trainer_class, callbacks, optimizers = hf.Trainer, [], (None, None)
+    trainer_class, callbacks = hf.Trainer, []
     if small:
         vbdrop.convert_(model, vbdrop.Units(filter_fn=network.ends_block), example_inputs=example)
         target = vbdrop.Target(parameters=TIMES_FEWER, only=network.counted, steps=steps, example_inputs=example)
-        trainer_class = VBDropTrainer
-        callbacks, optimizers = [VBDropCallback(n_train=len(train), target=target)], (_optimizer(model), None)
+        trainer_class, callbacks = VBDropTrainer, [VBDropCallback(n_train=len(train), target=target)]
     with tempfile.TemporaryDirectory() as folder:
         arguments = hf.TrainingArguments(
             folder, max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=LR, weight_decay=DECAY,
             warmup_steps=steps // 10, seed=seed, report_to=[], save_strategy="no", logging_steps=40, use_cpu=True,
             disable_tqdm=True,
         )  # fmt: skip
-        trainer_class(model, arguments, train_dataset=train, callbacks=callbacks, optimizers=optimizers).train()
+        trainer_class(model, arguments, train_dataset=train, callbacks=callbacks).train()
     if small:
         model = vbdrop.compress(model, example, recalibrate=False).model
     return {
         "accuracy": 100 * _accuracy(model.eval(), test),
         "times_fewer": before / _counted(model, network),
         "steps": steps,
+        "tokens": train.ids.shape[1],
         "seconds": time.perf_counter() - started,
     }
-
-
-def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """The trainer's optimizer, with log variances that move faster than the means of the gates."""
-    weights, rates = vbdrop.param_groups(model, lr=LR, weight_decay=DECAY)
-    fast = {id(module.log_sigma2) for module in model.modules() if isinstance(module, Gate)}
-    means = [parameter for parameter in rates["params"] if id(parameter) not in fast]
-    log_variances = [parameter for parameter in rates["params"] if id(parameter) in fast]
-    groups = [weights, {**rates, "params": means}, {**rates, "params": log_variances, "lr": RATE_LR}]
-    return torch.optim.AdamW(groups)
 
 
 def _counted(model: nn.Module, network: Network) -> int:
@@ -157,11 +144,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--network", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--tokens", type=int, default=LENGTH, help="the first so many tokens of each mail")
     parser.add_argument("--only", choices=("plain", "small"), help="only one of the two trainings")
     parser.add_argument("--output", type=Path, default=Path("text-runs.jsonl"))
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    train, test = load_mails()
+    train, test = (Mails(mails.ids[:, : args.tokens], mails.spam) for mails in load_mails())
     print(
         f"{len(train)} training mails, {len(test)} test mails, {test.spam.double().mean():.1%} of them spam", flush=True
     )

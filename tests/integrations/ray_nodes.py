@@ -77,6 +77,7 @@ def two_nodes() -> Iterator[tuple[dict[str, str], list[Node]]]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # with Ray's 15, the workers starve beside other tests
         "RAY_memory_monitor_refresh_ms": "0",  # other tests' memory is no reason to kill a worker
     }
     alone = {name: value for name, value in environment.items() if name != "RAY_ADDRESS"}

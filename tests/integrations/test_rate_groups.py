@@ -86,3 +86,13 @@ def test_a_plateau_scheduler_moves_the_new_group():
     for _ in range(2):
         scheduler.step(1.0)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.05])
+
+
+def test_rates_that_have_their_learning_rate_stay_where_the_scheduler_has_them():
+    model = converted()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    separate_rates_(model, optimizer, rate_lr=0.1)
+    LambdaLR(optimizer, lambda step: step / 10)  # a warm-up, from zero
+    separate_rates_(model, optimizer, rate_lr=0.1)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]

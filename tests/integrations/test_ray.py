@@ -10,20 +10,17 @@ from tests.integrations.ray_nodes import two_nodes
 from tests.stress import count
 
 needs("ray")
-if not count(0, 1):  # Ray gives its workers the lowest priority: beside other tests they take minutes
-    pytest.skip("the tests with Ray run in `make stress`", allow_module_level=True)
-
-pytestmark = pytest.mark.stress
 
 KILLS = 3
 HERE = {**os.environ, "RAY_ADDRESS": "local"}  # a cluster of another test may be running here
-PART = ("--defaults", "--row", "none", "--row", "gaussian", "--row", "vbd", "--column", "340")
 
 
 def command(records, *options):
-    return [sys.executable, "-m", "vbdrop", "table", "1", "--quick", *PART, "--records", str(records), *options]
+    return [sys.executable, "-m", "vbdrop", "table", "1", "--quick", "--records", str(records), *options]
 
 
+@pytest.mark.stress
+@pytest.mark.skipif(not count(0, 1), reason="makes a whole table twice, in minutes: in `make stress`")
 def test_a_cluster_whose_workers_are_killed_makes_the_table_of_this_machine(tmp_path):
     with two_nodes() as (environment, nodes):
         driver = subprocess.Popen(
@@ -43,18 +40,18 @@ def test_a_cluster_whose_workers_are_killed_makes_the_table_of_this_machine(tmp_
             time.sleep(0.3)
         there, errors = driver.communicate()
     assert driver.returncode == 0, errors
-    assert killed, "the runs were over before a worker was killed"
+    assert len(killed) == KILLS, "the runs were over before all workers were killed"
     here = subprocess.run(command(tmp_path / "here", "--json"), capture_output=True, text=True, check=True)
     assert there == here.stdout
     results = {path.parent.name: path.read_bytes() for path in (tmp_path / "here").glob("*/result.json")}
-    assert len(results) >= 2
+    assert len(results) > 90
     assert {path.parent.name: path.read_bytes() for path in (tmp_path / "there").glob("*/result.json")} == results
     assert not list((tmp_path / "there").glob("*/checkpoint.pt"))
 
 
 def test_the_same_command_starts_ray_on_this_machine(tmp_path):
     done = subprocess.run(
-        [*command(tmp_path, "--on", "ray", "--workers", "1"), "--row", "none", "--column", "100"],
+        [*command(tmp_path, "--on", "ray", "--workers", "1"), "--defaults", "--row", "none", "--column", "100"],
         env=HERE,
         capture_output=True,
         text=True,

@@ -118,3 +118,48 @@ def test_the_optimizer_state_fits_where_a_plan_has_made_a_bias():
     other.load_state_dict(optimizer.state_dict())
     expected = {name: optimizer.state[p]["exp_avg"] for name, p in model.named_parameters()}
     assert all(torch.equal(other.state[p]["exp_avg"], expected[name]) for name, p in fresh.named_parameters())
+
+
+def with_target(rate_lr=None):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    target = vbdrop.Target(weights=2, train=0.2, refine=0.3)
+    session = Session([vbdrop.Units()], {"n_train": 10, "target": target}, rate_lr, torch.zeros(2, 4))
+    session.prepare_(model, epochs=3.0)
+    return session, model
+
+
+def test_the_rates_of_a_target_are_quick_enough_for_its_press_stage():
+    session, model = with_target()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+    session.attach(optimizer, schedulers=[schedule], steps=400)
+    groups = optimizer.param_groups
+    names = {id(parameter): name.rpartition(".")[2] for name, parameter in model.named_parameters()}
+    assert [{names[id(p)] for p in group["params"]} for group in groups] == [
+        {"weight", "bias"},
+        {"weight"},  # the means of the gates: as quick as that, they would all shrink together
+        {"log_sigma2"},
+    ]
+    assert [group["initial_lr"] for group in groups] == pytest.approx([1e-3, 1e-3, 30 / 200])
+    assert [group["weight_decay"] for group in groups] == [0.01, 0.0, 0.0]
+    session.attach(optimizer, schedulers=[schedule], steps=4)  # once is enough
+    assert [group["initial_lr"] for group in groups] == pytest.approx([1e-3, 1e-3, 30 / 200])
+
+
+@pytest.mark.parametrize("steps", [None, float("inf")])
+def test_without_a_number_of_steps_the_rates_learn_as_the_weights_do(steps):
+    session, model = with_target()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    session.attach(optimizer, steps=steps)
+    assert {group["lr"] for group in optimizer.param_groups} == {1e-3}
+
+
+def test_a_learning_rate_that_somebody_has_chosen_stays():
+    session, model = with_target()
+    optimizer = torch.optim.AdamW(vbdrop.param_groups(model, lr=1e-3, rate_lr=5e-3))
+    session.attach(optimizer, steps=400)
+    assert [group["lr"] for group in optimizer.param_groups] == [1e-3, 5e-3]
+    session, model = with_target(rate_lr=0.02)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    session.attach(optimizer, steps=400)
+    assert [group["lr"] for group in optimizer.param_groups] == [1e-3, 0.02]

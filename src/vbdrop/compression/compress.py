@@ -295,9 +295,9 @@ def _check_whole(model: nn.Module) -> None:
     """Refuse models that cannot be copied: with sharded parameters, or with torch's own pruning still active."""
     if is_sharded(model):
         raise ValueError(
-            "`model` must have whole parameters; those of this one are distributed over processes. Gather them with "
-            " torch.distributed.checkpoint.state_dict.get_model_state_dict(model, options=StateDictOptions("
-            "full_state_dict=True)), load them into an unsharded converted model, and compress that."
+            "`model` must have whole parameters; those of this one are distributed over processes. Call "
+            "vbdrop.integrations.sharded.compress_sharded(model, build, example_inputs) on all ranks, which gathers "
+            "them."
         )
     for name, module in model.named_modules():
         if any(isinstance(hook, prune.BasePruningMethod) for hook in module._forward_pre_hooks.values()):

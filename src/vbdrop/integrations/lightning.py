@@ -30,7 +30,8 @@ class VBDropCallback(pl.Callback):
         modes: How the model is converted, such as `vbdrop.Units`; none if it is converted before it comes here.
         n_train: The number of training examples.
         submodule: The name of the part of the module that is converted; the whole module by default.
-        rate_lr: The learning rate of the rates; None for that of the weights.
+        rate_lr: The learning rate of the rates; None for that of the weights, or with a target for one with which the
+            log variances get from alive to dead while it presses.
         shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
         example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
             With a target, `vbdrop.Units` gets one gate per channel group.
@@ -107,7 +108,8 @@ class VBDropCallback(pl.Callback):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Attach the KL to the optimizers, which are there now; their state is restored after this."""
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        self._session.attach(*trainer.optimizers, schedulers=schedulers)
+        steps = trainer.estimated_stepping_batches
+        self._session.attach(*trainer.optimizers, schedulers=schedulers, steps=steps)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Tell the warm-up."""

@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 
 from vbdrop._torch_compat import inner_schedulers
 from vbdrop.convert import param_groups
+from vbdrop.objective import noisy_tensors
 from vbdrop.objective.decay import rate_parameters
 
 PER_GROUP = ("base_lrs", "lr_lambdas", "min_lrs", "_last_lr")
@@ -18,7 +19,12 @@ LEARNING_RATES = {"base_lrs": "initial_lr", "_last_lr": "lr"}
 
 
 def separate_rates_(
-    model: nn.Module, optimizer: Optimizer, *, rate_lr: float | None = None, schedulers: Iterable[object] = ()
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    rate_lr: float | None = None,
+    variance_lr: float | None = None,
+    schedulers: Iterable[object] = (),
 ) -> None:
     """Let an optimizer train the rates of a model without weight decay, in place.
 
@@ -29,6 +35,7 @@ def separate_rates_(
         model: A converted model.
         optimizer: An optimizer that trains weights of the model.
         rate_lr: The learning rate of the rates; None for that of the group in which they are.
+        variance_lr: The learning rate of the log variances and log alphas alone; the means of gates are left out.
         schedulers: The learning rate schedulers of the optimizer, which have to know of new groups.
 
     Example:
@@ -41,18 +48,26 @@ def separate_rates_(
         [(2, 0.001, 0.1), (1, 0.01, 0.0)]
     """
     rate_ids = rate_parameters(model)
-    for index, group in enumerate(list(optimizer.param_groups)):
-        found = [parameter for parameter in group["params"] if id(parameter) in rate_ids]
-        if not found or not (group.get("weight_decay") or rate_lr is not None):
-            continue
-        if len(found) == len(group["params"]):
-            group.update(_options(group, found, rate_lr))
-            continue
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in rate_ids]
-        _add_group_(optimizer, _options(group, found, rate_lr), schedulers, like=index)
+    _move_(optimizer, set(rate_ids), rate_lr, schedulers)
     fresh = [parameter for group in param_groups(model, existing=optimizer) for parameter in group["params"]]
     if missing := [parameter for parameter in fresh if id(parameter) in rate_ids]:
         _add_group_(optimizer, _options(optimizer.param_groups[0], missing, rate_lr), schedulers, like=0)
+    if variance_lr is not None:
+        _move_(optimizer, {id(entry.rate) for _, entry in noisy_tensors(model)}, variance_lr, schedulers)
+
+
+def _move_(optimizer: Optimizer, ids: set[int], lr: float | None, schedulers: Iterable[object]) -> None:
+    """Move parameters into groups of their own, without weight decay: all of them with ``lr``, else decayed ones."""
+    for index, group in enumerate(list(optimizer.param_groups)):
+        found = [parameter for parameter in group["params"] if id(parameter) in ids]
+        if not found or not (group.get("weight_decay") or lr is not None):
+            continue
+        if len(found) == len(group["params"]):
+            known = group.get("initial_lr") == lr  # a scheduler has `lr` in hand
+            group.update(_options(group, found, None if known else lr))
+            continue
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in ids]
+        _add_group_(optimizer, _options(group, found, lr), schedulers, like=index)
 
 
 def _options(group: dict[str, Any], rates: list[Any], rate_lr: float | None) -> dict[str, Any]:

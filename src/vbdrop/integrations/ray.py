@@ -72,6 +72,7 @@ def ray_cluster(workers: int) -> Iterator["RayCluster"]:
 
 def _connect(workers: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of workers started here; Ray's 15 starves beside other work
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     address = os.environ.get("RAY_ADDRESS", "auto")
     if address != "local":

@@ -1,5 +1,6 @@
 """What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,10 @@ from vbdrop.integrations.rate_groups import separate_rates_
 from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.objective.attachment import Handle
+from vbdrop.objective.decay import rate_parameters
 from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.targets import Target
+from vbdrop.targets.shrink_run import RATE_TRAVEL
 
 
 class Session:
@@ -24,7 +27,7 @@ class Session:
     Args:
         modes: How the model is converted; none for one that already is.
         objective: The arguments of `vbdrop.ELBO` besides the model.
-        rate_lr: The learning rate of the rates; None for that of the weights.
+        rate_lr: The learning rate of the rates; None for that of the weights, or for what a target needs.
         example_inputs: Inputs of the model: with them, `vbdrop.Units` gets one gate per channel group or head, and a
             target its sizes.
 
@@ -108,10 +111,51 @@ class Session:
             target = replace(target, example_inputs=self.example_inputs)
         return {**self.objective, "target": target}
 
-    def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = ()) -> None:
+    def separate_rates_(
+        self, optimizer: Optimizer, steps: float | None = None, schedulers: Iterable[object] = ()
+    ) -> None:
+        """Give the rates of the model groups of their own in an optimizer.
+
+        Args:
+            optimizer: A trainer's optimizer.
+            steps: The optimizer steps of the training, where they are known.
+            schedulers: The learning rate schedulers, which have to know of new groups.
+        """
+        variance_lr = self._variance_lr(optimizer, steps)
+        options: dict[str, Any] = {"rate_lr": self.rate_lr, "variance_lr": variance_lr, "schedulers": schedulers}
+        separate_rates_(self.elbo.model, optimizer, **options)
+
+    def _variance_lr(self, optimizer: Optimizer, steps: float | None) -> float | None:
+        """With a target: the learning rate with which log variances get from alive to dead while it presses.
+
+        Where they are slower, the pressure rises without end, and shrinks the means of all gates alike, needed or not;
+        so do means that are as quick. Rates that have a learning rate of their own keep it.
+        """
+        target = self.objective.get("target")
+        if self.rate_lr is not None or not isinstance(target, Target):
+            return None
+        steps = target.steps or steps
+        if steps is None or not math.isfinite(steps):
+            return None
+        rates = rate_parameters(self.elbo.model)
+        found = [  # a scheduler may have changed `lr` already
+            (all(id(parameter) in rates for parameter in group["params"]), float(group.get("initial_lr", group["lr"])))
+            for group in optimizer.param_groups
+        ]
+        of_weights = [lr for only_rates, lr in found if not only_rates]
+        if any(only_rates and lr not in of_weights for only_rates, lr in found):
+            return None
+        return max(*of_weights, RATE_TRAVEL / max(1.0, (1 - target.train - target.refine) * steps))
+
+    def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = (), steps: float | None = None) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
 
         An optimizer that trains nothing of the model is left alone.
+
+        Args:
+            optimizers: The trainer's optimizers.
+            schedulers: Their learning rate schedulers, which have to know of new groups.
+            steps: The optimizer steps of the training, where they are known.
 
         Raises:
             ValueError: If none of them trains a converted layer.
@@ -123,7 +167,7 @@ class Session:
             raise ValueError("no optimizer trains a converted layer; build one from the parameters of the whole model.")
         if len(mine) == 1:
             self._put_made_biases_last_(mine[0])
-            separate_rates_(model, mine[0], rate_lr=self.rate_lr, schedulers=schedulers)
+            self.separate_rates_(mine[0], steps, schedulers)
         self.detach()
         self._handles = [self.elbo.attach(optimizer) for optimizer in mine]
 

@@ -1,6 +1,7 @@
 """Hugging Face transformers: a callback and a mixin for `Trainer`, and a converted model beside `save_pretrained`."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from torch.optim import Optimizer
 from vbdrop.convert.description import convert_as_described_, describe_conversion
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.integrations.extras import imported
-from vbdrop.integrations.rate_groups import separate_rates_
 from vbdrop.integrations.scalars import scalars
 from vbdrop.integrations.session import Session
 from vbdrop.layers import Variational
@@ -47,7 +47,8 @@ class VBDropCallback(hf.TrainerCallback):
         modes: How the model is converted; none if it is converted before the trainer gets it.
         n_train: What the trainer's loss is a mean over, in the whole training set: the number of examples for a
             classification of sequences, the number of tokens with a label for a language model.
-        rate_lr: The learning rate of the rates; None for that of the weights.
+        rate_lr: The learning rate of the rates; None for that of the weights, or with a target for one with which the
+            log variances get from alive to dead while it presses.
         example_inputs: Inputs of the model, such as a dict with ``input_ids``. With them, `vbdrop.Units` gets one gate
             per head and per channel group; a target needs them.
         objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
@@ -79,9 +80,14 @@ class VBDropCallback(hf.TrainerCallback):
         """Whether the model is converted and there is an `elbo`."""
         return self._session.is_prepared
 
-    def separate_rates_(self, optimizer: Optimizer) -> None:
-        """Take the rates out of the groups with weight decay."""
-        separate_rates_(self.elbo.model, optimizer, rate_lr=self._session.rate_lr)
+    def separate_rates_(self, optimizer: Optimizer, steps: float | None = None) -> None:
+        """Take the rates out of the groups with weight decay.
+
+        Args:
+            optimizer: The trainer's optimizer.
+            steps: The optimizer steps of the training, where they are known.
+        """
+        self._session.separate_rates_(optimizer, steps)
 
     # the Trainer calls what follows
 
@@ -167,6 +173,7 @@ class VBDropTrainerMixin:
     args: Any
     callback_handler: Any
     optimizer: Any
+    train_dataset: Any
 
     @property
     def vbdrop(self) -> VBDropCallback:
@@ -192,8 +199,16 @@ class VBDropTrainerMixin:
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The trainer's own optimizer, with the rates in groups without weight decay."""
         optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
-        self.vbdrop.separate_rates_(optimizer)
+        self.vbdrop.separate_rates_(optimizer, self._steps())
         return optimizer
+
+    def _steps(self) -> float | None:
+        """The optimizer steps of the training; None if the training set does not tell its size."""
+        args, examples = self.args, getattr(self.train_dataset, "__len__", None)
+        if args.max_steps > 0 or examples is None:
+            return float(args.max_steps) if args.max_steps > 0 else None
+        per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return float(args.num_train_epochs * math.ceil(examples() / per_step))
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Log what the trainer logs, and `vbdrop.scalars` beside the loss."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from vbdrop._torch_compat import local_shard
 from vbdrop.objective.decay import DecayWatch
 from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.objective.ranks import RankWatch
@@ -79,7 +80,9 @@ class RateWatch:
         return [
             name
             for name, entry in noisy_tensors(self._model)
-            if entry.rate.requires_grad and now[names[id(entry.rate)]] == start.get(names[id(entry.rate)])
+            if entry.rate.requires_grad
+            and local_shard(entry.rate).numel()  # another rank may have all of them
+            and now[names[id(entry.rate)]] == start.get(names[id(entry.rate)])
         ]
 
 
@@ -166,10 +169,10 @@ class TrainingWatch:
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:
-    """A number a parameter that changes when the parameter does."""
+    """One number per parameter, or per shard of this process, that changes when it does."""
     return {name: _norm(parameter) for name, parameter in model.named_parameters() if parameter.is_floating_point()}
 
 
 def _norm(parameter: Tensor) -> float:
     dtype = torch.float32 if parameter.device.type == "mps" else torch.float64  # MPS has no float64
-    return float(torch.linalg.vector_norm(parameter.detach(), dtype=dtype))
+    return float(torch.linalg.vector_norm(local_shard(parameter.detach()), dtype=dtype))
