@@ -19,8 +19,11 @@ def command(records, *options):
     return [sys.executable, "-m", "vbdrop", "table", "1", "--quick", "--records", str(records), *options]
 
 
+in_stress = pytest.mark.skipif(not count(0, 1), reason="takes minutes, and runs in `make stress`")
+
+
 @pytest.mark.stress
-@pytest.mark.skipif(not count(0, 1), reason="makes a whole table twice, in minutes: in `make stress`")
+@in_stress
 def test_a_cluster_whose_workers_are_killed_makes_the_table_of_this_machine(tmp_path):
     with two_nodes() as (environment, nodes):
         driver = subprocess.Popen(
@@ -76,6 +79,8 @@ def data():
 """
 
 
+@pytest.mark.stress
+@in_stress
 def test_several_targets_are_pursued_on_the_cluster_to_the_same_bits(tmp_path):
     (tmp_path / "own_module.py").write_text(MODULE)
     asked = ["own_module:make_model", "--data", "own_module:data", "--epochs", "4", "--lr", "0.01"]

@@ -146,6 +146,13 @@ def test_the_rates_of_a_target_are_quick_enough_for_its_press_stage():
     assert [group["initial_lr"] for group in groups] == pytest.approx([1e-3, 1e-3, 30 / 200])
 
 
+def test_in_a_short_training_the_rates_do_not_jump():
+    session, model = with_target()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    session.attach(optimizer, steps=20)
+    assert optimizer.param_groups[-1]["lr"] == 0.5
+
+
 @pytest.mark.parametrize("steps", [None, float("inf")])
 def test_without_a_number_of_steps_the_rates_learn_as_the_weights_do(steps):
     session, model = with_target()

@@ -20,6 +20,9 @@ from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.targets import Target
 from vbdrop.targets.shrink_run import RATE_TRAVEL
 
+QUICKEST = 0.5
+"""In a short training, a log variance moves by at most this much per step."""
+
 
 class Session:
     """One training of a converted model in somebody else's loop.
@@ -145,7 +148,8 @@ class Session:
         of_weights = [lr for only_rates, lr in found if not only_rates]
         if any(only_rates and lr not in of_weights for only_rates, lr in found):
             return None
-        return max(*of_weights, RATE_TRAVEL / max(1.0, (1 - target.train - target.refine) * steps))
+        pressing = (1 - target.train - target.refine) * steps
+        return max(*of_weights, min(QUICKEST, RATE_TRAVEL / max(1.0, pressing)))
 
     def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = (), steps: float | None = None) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
