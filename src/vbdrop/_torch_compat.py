@@ -178,7 +178,8 @@ def whole_copy(model: nn.Module) -> nn.Module:
     # fully_shard gives a module another class, which cannot be copied, and attributes and hooks that lead to its shards
     sharded = [module for module in model.modules() if hasattr(type(module), "_orig_cls_mro_index")]
     for module in sharded:
-        original: Any = type(module).__mro__[type(module)._orig_cls_mro_index]
+        changed: Any = type(module)
+        original = changed.__mro__[changed._orig_cls_mro_index]
         memo[id(module)] = original.__new__(original)
     for module in sharded:
         kept = {name: value for name, value in vars(module).items() if not name.startswith("__composable_api")}
