@@ -19,9 +19,12 @@ from vbdrop._torch_compat import (
     local_shard,
     output_padding,
     schema_of,
+    shard_like,
     storage_id,
     transforms_are_on,
     unwrapped,
+    whole_copy,
+    whole_tensor,
 )
 
 
@@ -72,8 +75,19 @@ def test_a_model_comes_out_of_its_wrappers(tmp_path):
         assert unwrapped(nn.Sequential(model)) is not model
         assert not is_sharded(model)
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        seen = []
+        model.register_forward_hook(lambda *_: seen.append("own hook"))
         torch.distributed.fsdp.fully_shard(model, mesh=mesh)
         assert is_sharded(model)
+        whole = whole_copy(model)
+        assert type(whole) is nn.Linear
+        assert not is_sharded(whole)
+        assert torch.equal(whole.weight, whole_tensor(model.weight))
+        whole(torch.ones(1, 2))
+        assert seen == ["own hook"]
+        whole.weight.data.zero_()
+        assert bool(whole_tensor(model.weight).any())  # it shares no memory
+        assert shard_like(torch.arange(4).view(2, 2), model.weight).tolist() == [[0, 1], [2, 3]]
     finally:
         torch.distributed.destroy_process_group()
 

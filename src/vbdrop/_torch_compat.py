@@ -173,7 +173,7 @@ def whole_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         if local_shard(parameter) is not parameter:
-            whole = whole_tensor(parameter.detach())
+            whole = whole_tensor(parameter.detach()).clone()  # one process has the whole of it already
             memo[id(parameter)] = nn.Parameter(whole, requires_grad=parameter.requires_grad)
     # fully_shard gives a module another class, which cannot be copied, and attributes and hooks that lead to its shards
     sharded = [module for module in model.modules() if hasattr(type(module), "_orig_cls_mro_index")]
