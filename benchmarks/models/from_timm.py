@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from benchmarks.models.entry import SIZE, Entry, images
+from benchmarks.models.shortening import shorten_
 
 CLASSES = 10
 
@@ -29,9 +30,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "dpn48b": {},
     "densenet121": {"block_config": (2, 2, 2, 2)},
     "dla34": {},
-    "hrnet_w18_small": {},
+    "hrnet_w18_small": {"short": False},
     "ese_vovnet19b_dw": {},
-    "vgg11_bn": {},
+    "vgg11_bn": {"mlp_ratio": 0.0625},
     "repvgg_a0": {},
     "inception_v3": {"size": 96},
     "xception41": {},
@@ -57,7 +58,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "focalnet_tiny_srf": {},
     "mambaout_femto": SHALLOW_STAGES,
     "fastvit_t8": {},
-    "repvit_m0_9": {},
+    "repvit_m0_9": {"depth": (1, 1, 2, 1)},
     # convolutions and attention
     "botnet26t_256": {"size": 256},
     "visformer_tiny": {"size": 224},
@@ -79,8 +80,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "cait_xxs24_224": {"img_size": SIZE, **SHALLOW_BLOCKS},
     "xcit_nano_12_p16_224": {"img_size": SIZE, **SHALLOW_BLOCKS},
     "pit_ti_224": {"img_size": SIZE},
-    "pvt_v2_b0": {},
-    "twins_svt_small": {"img_size": SIZE},
+    "pvt_v2_b0": SHALLOW_STAGES,
+    "twins_svt_small": {"img_size": SIZE, "depths": (2, 2, 2, 2)},
     "swin_tiny_patch4_window7_224": {"img_size": 112, "size": 112, "depths": (2, 1, 1, 1)},
     "swinv2_tiny_window8_256": {"img_size": 128, "size": 128, "depths": (2, 1, 1, 1)},
     "crossvit_tiny_240": {"size": 240},
@@ -89,17 +90,22 @@ MODELS: dict[str, dict[str, Any]] = {
     "resmlp_12_224": {"img_size": SIZE},
     "gmlp_ti16_224": {"img_size": SIZE},
 }
-"""Name -> what it is built with, and the size of the images where it is not the usual one."""
+"""Name -> what it is built with, the size of the images where it is not the usual one, and whether it is shortened."""
+
+DEPTHS = ("layers", "depths", "depth", "block_config")
+"""The options that say how many blocks there are; where none is given, equal blocks in a row are left out."""
 
 
 def _entry(name: str, options: dict[str, Any]) -> Entry:
     options = dict(options)
     size = options.pop("size", SIZE)
+    short = options.pop("short", not any(name in options for name in DEPTHS))
 
     def make() -> nn.Module:
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=CLASSES, **options)
+        model = timm.create_model(name, pretrained=False, num_classes=CLASSES, **options)
+        return shorten_(model) if short else model
 
     small = {key: value for key, value in options.items() if key != "img_size"}
     note = ", ".join([f"{size} pixels", *(f"{key} {value}" for key, value in small.items())])

@@ -6,6 +6,7 @@ import datetime
 import statistics
 import tempfile
 import time
+import tomllib
 import warnings
 from collections.abc import Callable, Collection
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,8 @@ from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.compression import Compressed
 from vbdrop.exporting.latency import interleaved
 from vbdrop.layers import Gate, SharedGate
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 KILLED = 0.3
 """The share of the units of each group that die."""
@@ -53,7 +56,8 @@ def attempt(entry: Entry, without: Collection[str] = ()) -> Row:
         without: Steps to leave out: ``"onnx"``, ``"latency"``.
     """
     row: Row = {"entry": entry.key, "note": entry.note, "date": datetime.date.today().isoformat()}
-    row["versions"] = {name: version(name) for name in dict.fromkeys(("vbdrop", "torch", entry.library)) if _has(name)}
+    row["versions"] = {"vbdrop": tomllib.loads(PROJECT.read_text())["project"]["version"]}
+    row["versions"] |= {name: version(name) for name in ("torch", entry.library) if _has(name)}
     start = time.perf_counter()
     torch.manual_seed(0)
     warnings.simplefilter("ignore")

@@ -133,6 +133,50 @@ def test_the_kl_can_count_by_multiply_adds():
         Units(cost="time")
 
 
+class Pooled(nn.Module):
+    """An image stream behind norms over channels and positions, as in PoolFormer."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 9, 2, 2)
+        self.norms = nn.ModuleList(nn.GroupNorm(1, 9) for _ in range(3))
+        self.up, self.down, self.head = nn.Conv2d(9, 12, 1), nn.Conv2d(12, 9, 1), nn.Linear(9, 2)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x + nn.functional.avg_pool2d(self.norms[0](x), 3, 1, 1)
+        x = x + self.down(nn.functional.gelu(self.up(self.norms[1](x))))
+        return self.head(self.norms[2](x).mean((2, 3)))
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_stream_behind_group_norms_with_one_group_loses_its_channels(rewritten, tmp_path):
+    torch.manual_seed(0)
+    model, x = randomise_(Pooled()).eval(), torch.randn(4, 3, 8, 8)
+    report = vbdrop.convert_(model, Units(), example_inputs=x)
+    assert report.groups[0].weights == 1.0
+    kill_(model)
+    small = vbdrop.compress(model, x, rewrite_gain=0.0 if rewritten else 0.1)
+    assert (type(small.model) is Pooled) != rewritten
+    shapes = {name: tuple(tensor.shape) for name, tensor in small.model.state_dict().items()}
+    assert (shapes["stem.weight"][0], shapes["up.weight"][:2], shapes["head.weight"]) == (7, (10, 7), (2, 7))
+    for other in (x, torch.randn(2, 3, 8, 8)):
+        assert difference(model, small.model, other) < 1e-5
+    small.save(tmp_path / "small.safetensors")
+    loaded = vbdrop.load(tmp_path / "small.safetensors", model=Pooled())
+    assert difference(small.model, loaded, x) == 0
+    if not rewritten:  # another channel goes, of a norm that counts already
+        with torch.no_grad():
+            small.model.stem.weight[3], small.model.stem.bias[3], small.model.norms[1].weight[3] = 0, 0, 0
+            small.model.norms[0].weight[3], small.model.norms[2].weight[3] = 0, 0
+            small.model.down.weight[3] = 0
+            for bias in (small.model.down.bias, *(norm.bias for norm in small.model.norms)):
+                bias[3] = 0
+        again = vbdrop.compress(small.model, x)
+        assert again.model.stem.out_channels == 6
+        assert difference(small.model, again.model, x) < 1e-6
+
+
 STREAMS = [
     *({"norm": norm} for norm in ("layer", "rms", "unscaled")),
     *({"behind": True}, {"tied": True}, {"behind": True, "norm": "rms"}),

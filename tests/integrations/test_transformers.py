@@ -209,6 +209,19 @@ def test_a_checkpoint_comes_back_and_training_goes_on_from_it(tmp_path):
     base = hf.BertForSequenceClassification.from_pretrained(tmp_path / "checkpoint-4")
     restored = restore_(base, tmp_path / "checkpoint-4")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), restored.parameters(), strict=True))
+    with pytest.warns(UserWarning, match="a plain one without its rates and gates"):
+        whole.save_pretrained(tmp_path / "plain")
+
+
+def test_a_trainer_saves_the_rates_beside_its_model(tmp_path):
+    args = arguments(tmp_path, max_steps=1)
+    callback = VBDropCallback(vbdrop.Weights(), n_train=32)
+    trainer = VBDropTrainer(small_bert(), args, train_dataset=Texts(), callbacks=[callback])
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    base = hf.BertForSequenceClassification.from_pretrained(tmp_path / "saved")
+    restored = restore_(base, tmp_path / "saved")
+    assert all(torch.equal(a, b) for a, b in zip(trainer.model.parameters(), restored.parameters(), strict=True))
 
 
 def test_a_folder_without_rates_and_rates_of_another_model_are_refused(tmp_path):

@@ -59,6 +59,17 @@ def test_the_channels_that_stay_come_out_as_with_all_of_them(name, shift):
     torch.testing.assert_close(counted(x[..., :6]), whole(x)[..., :6], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (3, 4), (2, 3, 4)])
+def test_one_group_counts_the_channels_at_every_position(sizes):
+    torch.manual_seed(0)
+    whole, x = randomised(nn.GroupNorm(1, 6)).double(), torch.randn(2, 6, *sizes).double() + 3
+    x[:, 4:] = 0
+    part = nn.GroupNorm(1, 4).double()
+    part.load_state_dict({key: value[:4] for key, value in whole.state_dict().items()})
+    counted = count_(part, "group", 6, from_end=1 + len(sizes))
+    torch.testing.assert_close(counted(x[:, :4]), whole(x)[:, :4], rtol=1e-12, atol=1e-12)
+
+
 def test_in_float32_it_is_as_exact_as_the_norm_itself():
     torch.manual_seed(0)
     whole, x = nn.LayerNorm(600), torch.cat([torch.randn(8, 400) + 20, torch.zeros(8, 200)], -1)
@@ -89,6 +100,10 @@ def test_a_formula_is_found_by_trying():
     assert kind_of(randomised(nn.LayerNorm(4)), 4) == kind_of(nn.LayerNorm(4, elementwise_affine=False), 4) == "layer"
     assert kind_of(nn.RMSNorm(4), 4) == kind_of(randomised(Root(4)), 4) == "rms"
     assert kind_of(Images(4), 4, from_end=3) == "layer"
+    assert (
+        kind_of(randomised(nn.GroupNorm(1, 4)), 4, from_end=3) == kind_of(nn.GroupNorm(1, 4), 4, from_end=2) == "group"
+    )
+    assert kind_of(nn.GroupNorm(2, 4), 4, from_end=3) is None
     assert kind_of(Images(4), 4) is None
     for other in (Shifted(4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.LayerNorm(5), nn.Sequential(nn.LayerNorm(4))):
         assert kind_of(other, 4) is None

@@ -27,6 +27,7 @@ CASES = {
     "layer": lambda: (nn.LayerNorm(4), "layer"),
     "unscaled": lambda: (nn.LayerNorm(4, elementwise_affine=False), "layer"),
     "rms": lambda: (nn.RMSNorm(4), "rms"),
+    "group": lambda: (nn.GroupNorm(1, 4), "group"),
 }
 
 

@@ -10,7 +10,7 @@ from vbdrop.layers.counted_norm import CountedNorm, kind_of
 
 @dataclass(frozen=True)
 class NormSite:
-    """A module that is a layer or RMS normalisation.
+    """A module that is a layer or RMS normalisation, or a group normalisation with one group.
 
     Attributes:
         path: Its dotted name.
@@ -55,7 +55,7 @@ def norm_site(traced: Traced, model: nn.Module, node: fx.Node) -> NormSite | Non
     if isinstance(module, CountedNorm):
         kind = kind_of(module, module.count)
         return None if kind is None else NormSite(path, kind, module.count, module.from_end)
-    for from_end in (1, 3) if len(size) > 3 else (1,):
+    for from_end in dict.fromkeys((1, 3 if len(size) > 3 else 1, max(len(size) - 1, 1))):
         count = size[len(size) - from_end]
         kind = kind_of(module, count, from_end)
         if kind is not None:

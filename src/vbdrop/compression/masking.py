@@ -9,11 +9,14 @@ from vbdrop.convert import deterministic_
 from vbdrop.convert.conversion import forget_noise_
 from vbdrop.convert.example_inputs import copied
 from vbdrop.layers import Gate, NoisyLayer, Weights
+from vbdrop.layers.computed_weight import make_products_
 from vbdrop.objective.weight_reads import weight_reads
 
 
 def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
     """A plain copy of a model in eval mode, with exact zeros for everything dead.
+
+    Layers of other classes that compute their weight themselves are layers of torch in it, with that weight.
 
     Args:
         model: A converted model, or a plain one; it is not changed.
@@ -26,7 +29,9 @@ def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
         >>> int(torch.count_nonzero(masked_copy(model, threshold=-100.0).weight))
         0
     """
-    return deterministic_(copied(model), threshold).eval()
+    plain = deterministic_(copied(model), threshold).eval()
+    make_products_(plain)
+    return plain
 
 
 def judge_of(model: nn.Module, threshold: float | None) -> nn.Module:

@@ -11,12 +11,14 @@ from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
 from vbdrop.convert.attentions import close_attentions_, open_attentions_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
+from vbdrop.convert.pretrained import forget_warnings_, warn_when_saved_
 from vbdrop.convert.report import ITSELF, Conversion
 from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
 from vbdrop.layers import LAYERS, GatedNorm, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
 from vbdrop.layers.companions import weight_names
+from vbdrop.layers.computed_weight import gated_product_class
 from vbdrop.layers.unequal_recurrent import refit_
 
 IMAGE_CHANNELS = 4
@@ -78,6 +80,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
         raise
     close_attentions_(model)
     sync_fast_paths_(model)
+    warn_when_saved_(model)
     return report
 
 
@@ -187,7 +190,8 @@ def _sees_data(module: nn.Module, is_first: bool) -> bool:
 def _as_noisy_(module: nn.Module) -> NoisyLayer:
     """The module itself, now with the class of its noisy counterpart."""
     if not isinstance(module, NoisyLayer):
-        _set_class_(module, LAYERS[type(module)])
+        kind = type(module)
+        _set_class_(module, LAYERS[kind] if kind in LAYERS else gated_product_class(kind))
     return cast(NoisyLayer, module)
 
 
@@ -237,6 +241,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         module.make_plain_(threshold)
         forget_noise_(module)
     sync_fast_paths_(model)
+    forget_warnings_(model)
     return model
 
 
@@ -244,6 +249,7 @@ def forget_noise_(module: NoisyLayer) -> None:
     """Turn a noisy layer back into the plain one, with its weight as it is: no mask and no gates are folded into it."""
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     module.strip_()
-    _set_class_(module, plain[type(module)])
+    if type(module) in plain:
+        _set_class_(module, plain[type(module)])
     if isinstance(module, nn.RNNBase):
         refit_(module)

@@ -7,6 +7,7 @@ from torch import nn
 from vbdrop.convert.example_inputs import as_arguments, copied
 from vbdrop.layers import LAYERS
 from vbdrop.layers.companions import weight_names
+from vbdrop.layers.computed_weight import base_of
 from vbdrop.objective.weight_reads import weight_reads
 
 
@@ -31,7 +32,9 @@ def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa
     args, kwargs = as_arguments(example_inputs)
     model = copied(model).eval()
     kinds = (*LAYERS, *LAYERS.values())
-    layers = {name: m for name, m in model.named_modules() if type(m) in kinds and _has_weights(m)}
+    layers = {
+        name: m for name, m in model.named_modules() if (type(m) in kinds or base_of(m) is not None) and _has_weights(m)
+    }
     try:
         reads = weight_reads(model, layers, args, kwargs)
     except Exception as error:

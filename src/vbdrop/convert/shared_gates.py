@@ -12,6 +12,7 @@ from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
 from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Units
 from vbdrop.layers.companions import weight_names
+from vbdrop.layers.computed_weight import make_products_
 from vbdrop.layers.gated_norm import gate_norm_
 
 
@@ -36,6 +37,7 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
     for module in plain.modules():
         if isinstance(module, NoisyLayer | GatedNorm):
             module.strip_()
+    make_products_(plain)
     plain.eval()
     if isinstance(example_inputs, Mapping):
         return PlainGraph(trace(plain, (), example_inputs), plain)

@@ -7,9 +7,10 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from vbdrop._torch_compat import LazyModuleMixin
-from vbdrop.layers import LAYERS, NoisyLayer, OpenAttention, Rates, Units, Variational, Weights
+from vbdrop.layers import LAYERS, GatedProduct, NoisyLayer, OpenAttention, Rates, Units, Variational, Weights
 from vbdrop.layers.attention import why_closed
 from vbdrop.layers.companions import weight_names
+from vbdrop.layers.computed_weight import base_of, computed_weight
 from vbdrop.layers.modes import Mode
 
 LOOKED_UP = "its rows are looked up, not multiplied; Units gates its features where they are read"
@@ -63,9 +64,10 @@ class Survey:
             return "its parameters are parametrized"
         if isinstance(module, LazyModuleMixin):
             return f"{kind} has no weights yet; run one forward first"
-        if type(module) not in LAYERS and type(module) not in LAYERS.values():
+        is_known = type(module) in LAYERS or type(module) in LAYERS.values() or isinstance(module, GatedProduct)
+        if not is_known and computed_weight(module) is None:
             if isinstance(module, tuple(LAYERS)):
-                return f"{kind} is a subclass that may compute something else; vbdrop.register_layer can add it"
+                return _subclass(module)
             return REASONS.get(type(module), f"no noisy layer for {kind}")
         for name in weight_names(module):
             weight = module._parameters.get(name)
@@ -78,10 +80,17 @@ class Survey:
         return None
 
 
+def _subclass(module: nn.Module) -> str:
+    kind = type(module).plain if isinstance(module, GatedProduct) else type(module)
+    return f"{kind.__name__} is a subclass that may compute something else; vbdrop.register_layer can add it"
+
+
 def why_not_again(module: nn.Module, mode: Mode) -> str | None:
     """The reason why a module that is already noisy cannot take this mode too, or None if it can."""
     if isinstance(mode, Units):
         gates = module.gate_names if isinstance(module, NoisyLayer) else ()
         return "already has gates" if any(name in module._modules for name in gates) else None
+    if isinstance(module, GatedProduct) or base_of(module) is not None:
+        return _subclass(module)
     noise = getattr(module, "noise", None) if isinstance(module, NoisyLayer) else None
     return f"already converted with {type(noise).__name__}" if isinstance(noise, Weights | Rates) else None

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vbdrop.convert.description import convert_as_described_, describe_conversion
+from vbdrop.convert.pretrained import rates_saved_apart
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.integrations.extras import imported
 from vbdrop.integrations.scalars import scalars
@@ -69,6 +71,7 @@ class VBDropCallback(hf.TrainerCallback):
     ) -> None:
         self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr, example_inputs)
         self._resumed_from: Path | None = None
+        self._saving = ExitStack()
 
     @property
     def elbo(self) -> ELBO:
@@ -120,6 +123,7 @@ class VBDropCallback(hf.TrainerCallback):
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around it
         self._check_groups(inner)
         self._session.attach(inner)
+        self._saving.enter_context(rates_saved_apart(self.elbo.model))  # on_save does
 
     def _load_state(self, step: int) -> None:
         """Go on with a target from a checkpoint."""
@@ -160,6 +164,7 @@ class VBDropCallback(hf.TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Detach the KL."""
         self._session.detach()
+        self._saving.close()
 
 
 class VBDropTrainerMixin:
@@ -195,6 +200,15 @@ class VBDropTrainerMixin:
         if checkpoint:
             self.vbdrop.resume_from(Path(checkpoint))
         return super().train(resume_from_checkpoint, **kwargs)  # type: ignore[misc]
+
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Save the model, as the trainer does, and its rates beside it, for `restore_`."""
+        model = self.vbdrop.elbo.model
+        with rates_saved_apart(model):
+            super().save_model(output_dir, *args, **kwargs)  # type: ignore[misc]
+        folder = Path(output_dir or self.args.output_dir)
+        if self.args.should_save and folder.is_dir():
+            save_rates(model, folder)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The trainer's own optimizer, with the rates in groups without weight decay."""

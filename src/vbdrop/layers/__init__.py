@@ -1,6 +1,7 @@
 """Layers with noisy weights and gates, the modes in which they learn, and the table `LAYERS`."""
 
 from vbdrop.layers.attention import OpenAttention
+from vbdrop.layers.computed_weight import GatedProduct
 from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from vbdrop.layers.counted_norm import CountedNorm
 from vbdrop.layers.gate import Gate
@@ -31,6 +32,7 @@ __all__ = [
     "Filter",
     "Gate",
     "GatedNorm",
+    "GatedProduct",
     "InputsFirstLinear",
     "Linear",
     "Mode",

@@ -2,7 +2,8 @@
 
 A channel that is zero adds nothing to a sum over channels, but it counts in the mean: without it, the others must be
 normalised as if it was still there. With the share ``s`` of channels that stay, their mean ``m`` and variance ``v``,
-all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs.
+all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs. Group
+normalisation with one group is layer normalisation over the positions, too.
 """
 
 import copy
@@ -60,15 +61,47 @@ class CountedLayerNorm(CountedNorm):
 
     def normalised(self, x: Tensor) -> Tensor:
         """The features with their channels last, normalised."""
-        share, eps = x.shape[-1] / self.count, self.eps or 0.0
-        if share == 1:
-            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps)
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        variance, mean = torch.var_mean(wide, -1, correction=0, keepdim=True)
-        variance = variance * share + mean * mean * (share * (1 - share))
-        value = ((wide - mean * share) * torch.rsqrt(variance + eps)).to(x.dtype)
-        value = value if self.weight is None else value * self.weight
-        return value if self.bias is None else value + self.bias
+        if x.shape[-1] == self.count:
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps or 0.0)
+        return _affine(_standardised(x, [-1], self), self)
+
+
+def _standardised(x: Tensor, axes: list[int], norm: CountedNorm) -> Tensor:
+    """What is left of the features, over some axes, by the mean and the variance of all of them."""
+    share = x.shape[-1] / norm.count
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    variance, mean = torch.var_mean(wide, axes, correction=0, keepdim=True)
+    variance = variance * share + mean * mean * (share * (1 - share))
+    return ((wide - mean * share) * torch.rsqrt(variance + (norm.eps or 0.0))).to(x.dtype)
+
+
+def _affine(x: Tensor, norm: CountedNorm) -> Tensor:
+    """The features with their channels last, with the scale and the shift of each."""
+    x = x if norm.weight is None else x * norm.weight
+    return x if norm.bias is None else x + norm.bias
+
+
+class CountedGroupNorm(CountedNorm):
+    """Group normalisation with one group of ``count`` channels, of which all others are zero at every position.
+
+    Example:
+        >>> x, norm = torch.randn(2, 3, 4), nn.GroupNorm(1, 3)
+        >>> x[:, 2] = 0.0
+        >>> small = count_(nn.GroupNorm(1, 2), "group", 3, from_end=2)
+        >>> torch.allclose(small(x[:, :2]), norm(x)[:, :2], atol=1e-6)
+        True
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised features."""
+        if x.shape[-self.from_end] != self.count:
+            return super().forward(x)
+        x = x if self.scale is None else x * self.scale.view(-1, *[1] * (self.from_end - 1))
+        return F.group_norm(x, 1, self.weight, self.bias, self.eps or 0.0)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The features with their channels last, normalised."""
+        return _affine(_standardised(x, list(range(1, x.dim())), self), self)
 
 
 class CountedRMSNorm(CountedNorm):
@@ -89,8 +122,11 @@ class CountedRMSNorm(CountedNorm):
         return value if share == 1 else value * share**-0.5
 
 
-KINDS: dict[str, type[CountedNorm]] = {"layer": CountedLayerNorm, "rms": CountedRMSNorm}
-"""The two formulas, by name."""
+KINDS: dict[str, type[CountedNorm]] = {"layer": CountedLayerNorm, "rms": CountedRMSNorm, "group": CountedGroupNorm}
+"""The formulas, by name; in files by their order."""
+
+CENTRING = ("layer", "group")
+"""Those of which a channel that enters as zero leaves as something else."""
 
 
 def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> CountedNorm:
@@ -117,7 +153,7 @@ def epsilon_of(module: nn.Module) -> float | None:
 
 
 def kind_of(module: nn.Module, count: int, from_end: int = 1) -> str | None:
-    """The formula that a module computes, found out by trying; None if it is neither of `KINDS`.
+    """The formula that a module computes, found out by trying; None if it is none of `KINDS`.
 
     Args:
         module: A module; it is tried only if it has no parameters besides ``weight`` and ``bias``.

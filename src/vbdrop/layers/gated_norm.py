@@ -5,15 +5,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vbdrop.layers.counted_norm import CountedNorm, count_
+from vbdrop.layers.counted_norm import CENTRING, CountedNorm, count_
 from vbdrop.layers.shared_gate import SharedGate
 
 
 class GatedNorm(nn.Module):
     """A normalisation whose channels have gates that it shares with the other readers of the stream.
 
-    What enters is multiplied by the gates. A channel that is zero then leaves RMS normalisation as zero, but layer
-    normalisation as its shift and minus the mean, so that what leaves it is multiplied by the same draw, too.
+    What enters is multiplied by the gates. A channel that is zero then leaves RMS normalisation as zero, but layer and
+    group normalisation as its shift and minus the mean, so that what leaves is multiplied by the same draw, too.
 
     `gate_norm_` changes the class of a module to a subclass of this one and of the module's own.
     """
@@ -28,7 +28,7 @@ class GatedNorm(nn.Module):
         """The normalised features, with noise in training."""
         factor = self.gate.factor(x)
         out: Tensor = super().forward(x * factor)
-        return out * factor if self.kind == "layer" else out
+        return out * factor if self.kind in CENTRING else out
 
     @torch.no_grad()
     def make_plain_(self, threshold: float | None = None) -> None:
@@ -44,7 +44,7 @@ class GatedNorm(nn.Module):
         tensor = next(self.parameters(recurse=False), values)
         values = values.to(tensor.dtype)
         counted.scale = nn.Parameter(values.clone(), tensor.requires_grad)
-        if kind == "layer":
+        if kind in CENTRING:
             if counted.weight is None:
                 counted.weight = nn.Parameter(torch.ones_like(values), tensor.requires_grad)
             counted.weight.mul_(values)

@@ -23,6 +23,9 @@ def test_a_plan_makes_of_a_fresh_norm_what_the_first_one_was():
 
 
 def test_a_norm_that_counts_another_number_is_refused():
+    plan = Plan(attributes={"0": counted_as("rms", 5, 1) | {"formula": 9}})
+    with pytest.raises(ValueError, match="must have one of 3 formulas; got 9"):
+        let_norms_count_(plan, nn.Sequential(nn.RMSNorm(3)))
     plan = Plan(attributes={"0": counted_as("rms", 5, 1)})
     with pytest.raises(ValueError, match="must count 5 channels; got 6"):
         let_norms_count_(plan, nn.Sequential(count_(nn.RMSNorm(3), "rms", 6)))

@@ -50,12 +50,11 @@ def instance_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     return None if channels is None else shifted(facts, node, channels, channels.known & (channels.value == 0))
 
 
-def group_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Group normalisation: whole groups of channels are removed."""
+def norm_of_groups(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """Normalisation of several groups of channels, of which whole ones are removed."""
     call, module = arguments_of(node), facts.model.get_submodule(facts.module_path(node))
-    if call["num_groups"] == 1 or not isinstance(module, nn.GroupNorm):
-        what = "group_norm with one group" if call["num_groups"] == 1 else "group_norm outside of a GroupNorm"
-        facts.keep(node, f"{what} reads every channel")
+    if not isinstance(module, nn.GroupNorm):
+        facts.keep(node, "group_norm outside of a GroupNorm reads every channel")
         return None
     channels = followed(facts, node, call["input"], size_of(node)[1])
     if channels is None:

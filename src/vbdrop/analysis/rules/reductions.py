@@ -6,7 +6,7 @@ from torch import Tensor, fx
 from vbdrop.analysis.channel_facts import ChannelFacts
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, size_of
-from vbdrop.analysis.rules.channelwise import followed, shifted
+from vbdrop.analysis.rules.channelwise import followed, norm_of_groups, shifted
 
 
 def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -20,11 +20,26 @@ def norm_over_channels(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     if len(call["normalized_shape"]) != 1 or not facts.counts(node):
         facts.keep(node, f"{node.target} reads every channel", report=False)
         return None
+    return _counted(facts, node, source, axis, centres="layer_norm" in str(node.target))
+
+
+def group_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """Group normalisation: whole groups of channels are removed; with one group it is a norm over all channels."""
+    call = arguments_of(node)
+    if call["num_groups"] > 1:
+        return norm_of_groups(facts, node)
+    if not facts.counts(node):
+        facts.keep(node, "group_norm with one group reads every channel")
+        return None
+    return _counted(facts, node, call["input"], 1, centres=True)
+
+
+def _counted(facts: ChannelFacts, node: fx.Node, source: fx.Node, axis: int, *, centres: bool) -> Channels | None:
+    """The channels that leave a norm over them; one that enters as zero leaves as zero only if nothing is centred."""
     channels = followed(facts, node, source, size_of(node)[axis], axis)
     if channels is None:
         return None
     read_with_count(facts, node, channels)
-    centres = "layer_norm" in str(node.target)
     zero = torch.zeros_like(channels.known) if centres else channels.known & (channels.value == 0)
     return shifted(facts, node, channels, zero)
 
@@ -42,8 +57,11 @@ def read_with_count(facts: ChannelFacts, node: fx.Node, channels: Channels) -> N
 def variance(facts: ChannelFacts, node: fx.Node) -> None:
     """The variance and the mean of a normalisation that counts more channels than it has."""
     channels, site = facts.channels(node.args[0]), facts.norm_site(node)
-    over = [axis % len(size_of(node.args[0])) for axis in arguments_of(node)["dim"] or ()]  # type: ignore[arg-type]
-    if channels is None or over != [channels.axis] or site is None or not facts.keeps_modules:
+    dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
+    over = [axis % dims for axis in arguments_of(node)["dim"] or ()]
+    if channels is None or site is None or not facts.keeps_modules:
+        facts.keep(node, f"{node.target} reads every channel", report=False)
+    elif over != ([channels.axis] if site.kind != "group" else list(range(1, dims))):
         facts.keep(node, f"{node.target} reads every channel", report=False)
     else:
         read_with_count(facts, node, channels)

@@ -31,7 +31,7 @@ RULES: dict[str, Rule] = {
     "bilinear": bilinear.bilinear,
     **dict.fromkeys(recurrent.GATES, recurrent.recurrent),
     "_native_batch_norm_legit_no_training": channelwise.batch_norm,
-    "group_norm": channelwise.group_norm,
+    "group_norm": reductions.group_norm,
     "instance_norm": channelwise.instance_norm,
     "prelu": channelwise.prelu,
     **dict.fromkeys(("layer_norm", "rms_norm"), reductions.norm_over_channels),

@@ -10,6 +10,7 @@ from vbdrop.analysis.rules.bilinear import FEATURES
 from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers import CountedNorm
+from vbdrop.layers.computed_weight import MARK, base_of
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
 
 
@@ -32,6 +33,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
         allowed = {shape.inputs, shape.outputs} if shape else set()
         if isinstance(module, ConvNd):
             allowed.add("groups")
+        if base_of(module) is not None or MARK in module.__dict__:
+            allowed.add(MARK)
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
         is_simple = set(module._parameters) <= {"weight", "bias", "scale"} and not (module._modules or module._buffers)

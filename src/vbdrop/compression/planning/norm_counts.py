@@ -8,34 +8,38 @@ from torch import Tensor, nn
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers import CountedNorm, GatedNorm, OpenAttention
 from vbdrop.layers.attention import open_
-from vbdrop.layers.counted_norm import count_, kind_of
+from vbdrop.layers.computed_weight import MARK, GatedProduct, become_noisy_product_, make_product_
+from vbdrop.layers.counted_norm import CENTRING, KINDS, count_, kind_of
 from vbdrop.layers.gated_norm import gated_class
 
-NUMBERS = ("count", "from_end", "rms", "scaled")
-"""What a plan says of such a norm: the channels to count, their axis, whether the formula is that of the root mean
-square, and the number of channels that it scales first, 0 for none."""
+NUMBERS = ("count", "from_end", "formula", "scaled")
+"""What a plan says of such a norm: the channels to count, their axis, the formula by its place in `KINDS`, and the
+number of channels that it scales first, 0 for none."""
 
 
 def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[str, int]:
     """The numbers of a norm, as a plan has them."""
-    return dict(zip(NUMBERS, (count, from_end, int(kind == "rms"), scaled), strict=True))
+    return dict(zip(NUMBERS, (count, from_end, list(KINDS).index(kind), scaled), strict=True))
 
 
 def note_counts(plan: Plan, model: nn.Module) -> None:
     """Add the counted norms that a model already has to a plan, so that a fresh model gets them, too.
 
-    The same for attentions in the open, by the number of their heads.
+    The same for attentions in the open, by the number of their heads, and for layers that have lost their class, since
+    it computed their weight.
 
     Example:
         >>> plan = Plan()
         >>> note_counts(plan, nn.Sequential(count_(nn.LayerNorm(2), "layer", 3)))
         >>> plan.attributes
-        {'0': {'count': 3, 'from_end': 1, 'rms': 0, 'scaled': 0}}
+        {'0': {'count': 3, 'from_end': 1, 'formula': 0, 'scaled': 0}}
     """
     for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, CountedNorm):
             kind, scaled = kind_of(module, module.count), 0 if module.scale is None else len(module.scale)
             plan.attributes.setdefault(path, counted_as(str(kind), module.count, module.from_end, scaled))
+        elif MARK in module.__dict__:
+            plan.attributes.setdefault(path, {})[MARK] = 1
         elif isinstance(module, OpenAttention):
             plan.attributes.setdefault(path, {}).setdefault("num_heads", module.num_heads)
 
@@ -60,18 +64,22 @@ def let_norms_count_(plan: Plan, model: nn.Module) -> None:
     """Turn the norms of a model into counted ones as a plan says, in place; those that already are stay as they are.
 
     A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
-    opened.
+    opened, and a layer that computes its weight itself becomes one of torch.
 
     Raises:
-        ValueError: If a module is no normalisation that could, or counts another number.
+        ValueError: If a module is no normalisation that could, or counts another number, or is no such layer.
     """
     for path, numbers in plan.attributes.items():
         module = model.get_submodule(path)
+        if MARK in numbers:
+            _make_product_(path, module)
         if "num_heads" in numbers and type(module) is nn.MultiheadAttention and plan.program is None:
             open_(module)
     for path, numbers in counted_norms(plan).items():
         module = model.get_submodule(path)
-        kind = "rms" if numbers["rms"] else "layer"
+        if numbers["formula"] >= len(KINDS):
+            raise ValueError(f"the norm {path!r} must have one of {len(KINDS)} formulas; got {numbers['formula']}.")
+        kind = list(KINDS)[numbers["formula"]]
         if isinstance(module, CountedNorm):
             if module.count != numbers["count"]:
                 raise ValueError(f"the norm {path!r} must count {numbers['count']} channels; got {module.count}.")
@@ -88,5 +96,12 @@ def let_norms_count_(plan: Plan, model: nn.Module) -> None:
             like = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
             ones = torch.ones(numbers["scaled"], dtype=like.dtype, device=like.device)
             counted.scale = nn.Parameter(ones, like.requires_grad)
-            if kind == "layer" and counted.weight is None:
+            if kind in CENTRING and counted.weight is None:
                 counted.weight = nn.Parameter(ones.clone(), like.requires_grad)
+
+
+def _make_product_(path: str, module: nn.Module) -> None:
+    if isinstance(module, GatedProduct):
+        become_noisy_product_(module)
+    elif MARK not in module.__dict__ and not make_product_(module):
+        raise ValueError(f"the layer {path!r} must compute a product with its inputs; got a {type(module).__name__}.")

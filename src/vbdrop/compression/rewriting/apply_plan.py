@@ -18,6 +18,7 @@ from vbdrop.compression.rewriting.slicing import cut, merged
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
 from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.layers import NoisyLayer
+from vbdrop.layers.computed_weight import MARK
 from vbdrop.layers.recurrent import NoisyRecurrent
 from vbdrop.layers.unequal_recurrent import EQUAL, UNEQUAL, refit_
 
@@ -78,6 +79,12 @@ def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor
             raise ValueError(
                 f"the plan merges weights of {weight!r}, and a state dict does not say which of them are alive; "
                 "load it into the model and apply the plan to that."
+            )
+    for path, numbers in plan.attributes.items():
+        if MARK in numbers:
+            raise ValueError(
+                f"the plan is for the weight that {path!r} computes, which a state dict does not have; load it into "
+                "the model and apply the plan to that."
             )
     result = dict(state) | _small_tensors(plan, state, _cuts(plan, state), {})
     if plan.program is not None:

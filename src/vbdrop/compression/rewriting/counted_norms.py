@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from vbdrop.analysis.graph import arguments_of
+from vbdrop.analysis.graph import arguments_of, size_of
 from vbdrop.compression.rewriting.graph_writer import Writer
 
 aten = torch.ops.aten
@@ -23,16 +23,36 @@ def layer_norm(writer: Writer, node: fx.Node) -> fx.Node:
     if share == 1:
         return writer.copy(node)
     call = _call(writer, node)
-    pair = writer.call(aten.var_mean.correction, call["input"], [-1], correction=0, keepdim=True)
+    return _standardised(writer, call, [-1], share, call["weight"], call["bias"])
+
+
+def group_norm(writer: Writer, node: fx.Node) -> fx.Node:
+    """Group normalisation with one group, over all axes but the first."""
+    share = _share(writer, node)
+    if share == 1:
+        return writer.copy(node)
+    call, dims = _call(writer, node), len(size_of(node))
+    shape = [-1, *[1] * (dims - 2)]
+    scale, shift = (
+        None if call[name] is None else writer.call(aten.view.default, call[name], shape) for name in ("weight", "bias")
+    )
+    return _standardised(writer, call, list(range(1, dims)), share, scale, shift)
+
+
+def _standardised(
+    writer: Writer, call: dict[str, Any], axes: list[int], share: float, scale: fx.Node | None, shift: fx.Node | None
+) -> fx.Node:
+    """The input by the mean and the variance of all channels, with a scale and a shift."""
+    pair = writer.call(aten.var_mean.correction, call["input"], axes, correction=0, keepdim=True)
     variance, mean = (writer.call(operator.getitem, pair, i) for i in range(2))
     between = writer.call(aten.mul.Tensor, writer.call(aten.mul.Tensor, mean, mean), share * (1 - share))
     variance = writer.call(aten.add.Tensor, writer.call(aten.mul.Tensor, variance, share), between)
-    scale = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
+    inverse = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
     centred = writer.call(aten.sub.Tensor, call["input"], writer.call(aten.mul.Tensor, mean, share))
-    value = writer.call(aten.mul.Tensor, centred, scale)
-    if call["weight"] is not None:
-        value = writer.call(aten.mul.Tensor, value, call["weight"])
-    return value if call["bias"] is None else writer.call(aten.add.Tensor, value, call["bias"])
+    value = writer.call(aten.mul.Tensor, centred, inverse)
+    if scale is not None:
+        value = writer.call(aten.mul.Tensor, value, scale)
+    return value if shift is None else writer.call(aten.add.Tensor, value, shift)
 
 
 def rms_norm(writer: Writer, node: fx.Node) -> fx.Node:
@@ -66,6 +86,7 @@ def _call(writer: Writer, node: fx.Node) -> dict[str, Any]:
 
 COUNTED: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.layer_norm.default: layer_norm,
+    aten.group_norm.default: group_norm,
     aten.rms_norm.default: rms_norm,
     aten.mean.dim: mean,
 }

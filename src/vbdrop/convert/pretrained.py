@@ -1,0 +1,77 @@
+"""A converted model of another package that is saved by that package's own method: it warns of what is lost."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from vbdrop.layers import Variational
+
+METHOD = "save_pretrained"
+"""The method of models of Hugging Face, whose ``from_pretrained`` builds the plain class."""
+
+
+class WarnedSaving:
+    """Stands for the ``save_pretrained`` of a converted model.
+
+    Args:
+        module: The model.
+
+    Attributes:
+        quiet: Whether someone else saves the rates.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.quiet = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 -- as the method takes and gives them
+        """Save as the class does; with a warning if all tensors are saved, since the rates cannot come back."""
+        is_converted = any(isinstance(module, Variational) for module in self.module.modules())
+        if is_converted and not self.quiet and kwargs.get("state_dict") is None:
+            warnings.warn(
+                "`save_pretrained` saves a converted model, and `from_pretrained` will give a plain one without its "
+                "rates and gates. Save it with vbdrop.integrations.transformers.save_pretrained(model, folder) and load "
+                "it with restore_, or save the small model of vbdrop.compress.",
+                stacklevel=2,
+            )
+        return getattr(type(self.module), METHOD)(self.module, *args, **kwargs)
+
+
+def warn_when_saved_(model: nn.Module) -> None:
+    """Let a converted model warn when its package's own method saves it, in place.
+
+    Example:
+        >>> class Pretrained(nn.Linear):
+        ...     def save_pretrained(self, folder):
+        ...         pass
+        >>> model = Pretrained(2, 2)
+        >>> warn_when_saved_(model)
+        >>> type(model.save_pretrained).__name__
+        'WarnedSaving'
+    """
+    for module in model.modules():
+        if callable(getattr(type(module), METHOD, None)):
+            module.__dict__[METHOD] = WarnedSaving(module)
+
+
+@contextmanager
+def rates_saved_apart(model: nn.Module) -> Iterator[None]:
+    """A context in which someone else saves the rates of a model, so that its own method need not warn."""
+    found = [saving for module in model.modules() if isinstance(saving := module.__dict__.get(METHOD), WarnedSaving)]
+    before = [saving.quiet for saving in found]
+    for saving in found:
+        saving.quiet = True
+    try:
+        yield
+    finally:
+        for saving, quiet in zip(found, before, strict=True):
+            saving.quiet = quiet
+
+
+def forget_warnings_(model: nn.Module) -> None:
+    """Give a model its own method back."""
+    for module in model.modules():
+        module.__dict__.pop(METHOD, None)
