@@ -22,6 +22,7 @@ from benchmarks.models.entry import Entry
 from benchmarks.models.ownership import Dead, everything, owned, product_weights
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.compression import Compressed
+from vbdrop.convert.shared_gates import PROJECTION
 from vbdrop.exporting.latency import interleaved
 from vbdrop.layers import Gate, SharedGate
 
@@ -163,7 +164,7 @@ def gates_of(model: nn.Module, found: ChannelGroups) -> dict[int, Gate]:
     """The gate of each group, in the layers and normalisations that read it."""
     gates: dict[int, Gate] = {}
     for path, members in (found.readers | {path: members for path, (_, members) in found.norms.items()}).items():
-        shared = model.get_submodule(path)._modules.get("gate")
+        shared = model.get_submodule(path.removesuffix(f".{PROJECTION}"))._modules.get("gate")
         if isinstance(shared, SharedGate):
             numbers = [number for number in dict.fromkeys(members[:, 0].tolist()) if number >= 0]
             gates.update(zip(numbers, shared.all_gates, strict=True))

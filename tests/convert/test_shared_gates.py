@@ -133,6 +133,51 @@ def test_the_kl_can_count_by_multiply_adds():
         Units(cost="time")
 
 
+class Encoded(nn.Module):
+    """Tokens in torch's own encoder."""
+
+    def __init__(self, norm_first):
+        super().__init__()
+        self.tokens = nn.Embedding(20, 12)
+        layer = nn.TransformerEncoderLayer(12, 3, 18, batch_first=True, norm_first=norm_first)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.norm, self.head = nn.LayerNorm(12), nn.Linear(12, 4)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.encoder(self.tokens(tokens))))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_stream_of_torchs_own_encoder_loses_its_channels(norm_first, tmp_path):
+    torch.manual_seed(0)
+    model, x = randomise_(Encoded(norm_first)).eval(), tokens(2, 7)
+    plain = copy.deepcopy(model)
+    report = vbdrop.convert_(model, Units(), example_inputs=x)
+    assert report.groups[0].weights == 1.0
+    assert ("encoder.layers.0.self_attn" in report.converted) != norm_first
+    assert difference(plain, model, x) < 1e-6
+    loss = model.train()(x).square().sum()
+    loss.backward()
+    assert all(bool(gate.log_sigma2.grad.any()) for gate in model.modules() if isinstance(gate, Gate))
+    model.eval()
+    kill_(model)
+    wanted = model(x)
+    small = vbdrop.compress(model, x, rewrite=False)
+    shapes = {name: tuple(tensor.shape) for name, tensor in small.model.state_dict().items()}
+    assert shapes["tokens.weight"] == (20, 10)
+    for layer in ("encoder.layers.0", "encoder.layers.1"):
+        assert shapes[f"{layer}.self_attn.in_proj_weight"] == (12, 10)
+        assert shapes[f"{layer}.linear1.weight"] == (16, 10)
+    for size in ((2, 7), (5, 3)):
+        assert difference(model, small.model, tokens(*size)) < 1e-5
+    small.save(tmp_path / "small.safetensors")
+    loaded = vbdrop.load(tmp_path / "small.safetensors", model=Encoded(norm_first))
+    assert difference(small.model, loaded, x) == 0
+    vbdrop.apply_plan_(small.plan, model)  # in the middle of training
+    assert (model(x) - wanted).abs().max() < 1e-5
+    assert difference(model, vbdrop.deterministic_(copy.deepcopy(model)), x) < 1e-5
+
+
 class Pooled(nn.Module):
     """An image stream behind norms over channels and positions, as in PoolFormer."""
 

@@ -13,10 +13,21 @@ from vbdrop.convert.fast_path import sync_fast_paths_
 from vbdrop.convert.outside_reads import why_unused
 from vbdrop.convert.pretrained import forget_warnings_, warn_when_saved_
 from vbdrop.convert.report import ITSELF, Conversion
-from vbdrop.convert.shared_gates import PlainGraph, plain_graph, share_gates_
+from vbdrop.convert.shared_gates import PROJECTION, PlainGraph, plain_graph, share_gates_
 from vbdrop.convert.snapshot import Snapshot
 from vbdrop.convert.survey import Survey, candidates, why_not_again
-from vbdrop.layers import LAYERS, GatedNorm, Mode, NoisyLayer, Rates, Units, Weights, add_imported_layers_
+from vbdrop.layers import (
+    LAYERS,
+    GatedAttention,
+    GatedNorm,
+    Mode,
+    NoisyLayer,
+    OpenAttention,
+    Rates,
+    Units,
+    Weights,
+    add_imported_layers_,
+)
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.computed_weight import gated_product_class
 from vbdrop.layers.unequal_recurrent import refit_
@@ -113,10 +124,10 @@ def _convert_one(
     groups = None
     if plain is not None and isinstance(mode, Units):
         layers = {name for name, (_, inputs, _) in chosen.items() if inputs}
-        groups = find_groups(plain.traced, plain.model, layers, _norms(model, mode))
+        groups = find_groups(plain.traced, plain.model, layers | _attentions(model, mode), _norms(model, mode))
         inside = [name for name in chosen if not chosen[name][2]]
         reasons = {name: reason for name in inside if (reason := _why_ungated(groups, name, model))}
-        if len(reasons) < len(chosen) or groups.norms:
+        if len(reasons) < len(chosen) or groups.norms or _gated_attentions(groups):
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
         else:  # nothing could be removed: each layer gets its own gates
@@ -132,9 +143,10 @@ def _convert_one(
         own_inputs = inputs and (groups is None or name not in {*groups.readers, *groups.left})
         own_inputs = own_inputs and not _sees_data(module, module is first)
         cast(NoisyLayer, module).add_noise_(mode, inputs=own_inputs, outputs=outputs)
-    if not chosen and not (groups and groups.norms):
+    others = [] if groups is None else [*groups.norms, *_gated_attentions(groups)]
+    if not chosen and not others:
         raise ValueError(f"`model` has nothing to convert with {kind} ({_reasons(left)}).")
-    report.add(kind, [*chosen, *(groups.norms if groups is not None else ())], left, groups)
+    report.add(kind, [*chosen, *others], {name: reason for name, reason in left.items() if name not in others}, groups)
 
 
 def _norms(model: nn.Module, mode: Units) -> set[str]:
@@ -145,6 +157,18 @@ def _norms(model: nn.Module, mode: Units) -> set[str]:
         for name, module in leaves.items()
         if "Norm" in type(module).__name__ and _chosen(mode, "filter_fn", name, module)
     }
+
+
+def _attentions(model: nn.Module, mode: Units) -> set[str]:
+    """The attentions of torch that can have gates on what enters them, and have none yet."""
+    modules = model.named_modules()
+    return {name for name, m in modules if type(m) is OpenAttention and _chosen(mode, "filter_fn", name, m)}
+
+
+def _gated_attentions(groups: ChannelGroups) -> list[str]:
+    """The attentions that read a group themselves."""
+    readers = [name.rpartition(".") for name in groups.readers]
+    return [path for path, _, matrix in readers if matrix == PROJECTION]
 
 
 def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
@@ -235,8 +259,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     for name, module in noisy_layers:
         if reason := survey.why_left(module):
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
-    for norm in [module for module in model.modules() if isinstance(module, GatedNorm)]:
-        norm.make_plain_(threshold)
+    for module in [module for module in model.modules() if isinstance(module, GatedNorm | GatedAttention)]:
+        module.make_plain_(threshold)
     for _, module in noisy_layers:
         module.make_plain_(threshold)
         forget_noise_(module)

@@ -8,7 +8,7 @@ from torch import nn
 
 from vbdrop._torch_compat import unwrapped
 from vbdrop.convert.conversion import convert_
-from vbdrop.layers import Gate, GatedNorm, NoisyLayer, Rates, SharedGate, Units, Weights
+from vbdrop.layers import Gate, GatedAttention, GatedNorm, NoisyLayer, Rates, SharedGate, Units, Weights
 from vbdrop.layers.modes import Mode
 from vbdrop.layers.recurrent import NoisyRecurrent
 from vbdrop.priors import Prior, as_prior
@@ -42,7 +42,7 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
     """
     found: dict[Mode, dict[str, list[str]]] = {}
     for name, module in unwrapped(model).named_modules():
-        if not isinstance(module, NoisyLayer | GatedNorm):
+        if not isinstance(module, NoisyLayer | GatedNorm | GatedAttention):
             continue
         if isinstance(module, NoisyLayer) and module.noise is not None:
             found.setdefault(module.noise, _nothing())["layers"].append(name)

@@ -33,8 +33,8 @@ class WarnedSaving:
         if is_converted and not self.quiet and kwargs.get("state_dict") is None:
             warnings.warn(
                 "`save_pretrained` saves a converted model, and `from_pretrained` will give a plain one without its "
-                "rates and gates. Save it with vbdrop.integrations.transformers.save_pretrained(model, folder) and load "
-                "it with restore_, or save the small model of vbdrop.compress.",
+                "rates and gates. Save it with vbdrop.integrations.transformers.save_pretrained(model, folder) and "
+                "load it with restore_, or save the small model of vbdrop.compress.",
                 stacklevel=2,
             )
         return getattr(type(self.module), METHOD)(self.module, *args, **kwargs)

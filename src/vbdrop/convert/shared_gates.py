@@ -10,10 +10,14 @@ from torch import Tensor, nn
 
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
-from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Units
+from vbdrop.layers import Gate, GatedAttention, GatedNorm, NoisyLayer, OpenAttention, SharedGate, Units
+from vbdrop.layers.attention import gate_attention_
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.computed_weight import make_products_
 from vbdrop.layers.gated_norm import gate_norm_
+
+PROJECTION = "in_proj_weight"
+"""The matrix with which an attention of torch reads what is query, key and value at once."""
 
 
 class PlainGraph(NamedTuple):
@@ -35,7 +39,7 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
     """
     plain = copy.deepcopy(model)
     for module in plain.modules():
-        if isinstance(module, NoisyLayer | GatedNorm):
+        if isinstance(module, NoisyLayer | GatedNorm | GatedAttention):
             module.strip_()
     make_products_(plain)
     plain.eval()
@@ -60,6 +64,9 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
     for name, members in found.readers.items():
         path, matrix = _place(model, name)
         layer = model.get_submodule(path)
+        if isinstance(layer, OpenAttention):
+            gate_attention_(layer, gates.at(-1, members, layer.get_parameter(matrix)))
+            continue
         if not isinstance(layer, NoisyLayer):
             raise TypeError(f"the layer {path!r} must be a noisy one; got {type(layer).__name__}.")
         layer.share_gate_(gates.at(layer.unit_axis, members, layer.get_parameter(matrix)), matrix)
@@ -112,5 +119,5 @@ class SharedGates:
 def _place(model: nn.Module, reader: str) -> tuple[str, str]:
     """The module and the name of the matrix of a reader: a layer's name, or that of a recurrent layer's matrix."""
     path, _, matrix = reader.rpartition(".")
-    is_matrix = matrix in weight_names(model.get_submodule(path)) and matrix != "weight"
+    is_matrix = matrix == PROJECTION or (matrix in weight_names(model.get_submodule(path)) and matrix != "weight")
     return (path, matrix) if is_matrix else (reader, "weight")

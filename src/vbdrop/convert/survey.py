@@ -50,7 +50,7 @@ class Survey:
         holders = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
         self._tied = {key for key, count in holders.items() if count > 1}
         found = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
-        attentions = [module for module in found if type(module) is not OpenAttention]
+        attentions = [module for module in found if not isinstance(module, OpenAttention)]
         self._closed = {id(part): why_closed(attention) for attention in attentions for part in attention.modules()}
 
     def why_left(self, module: nn.Module) -> str | None:

@@ -1,6 +1,6 @@
 """Layers with noisy weights and gates, the modes in which they learn, and the table `LAYERS`."""
 
-from vbdrop.layers.attention import OpenAttention
+from vbdrop.layers.attention import GatedAttention, OpenAttention
 from vbdrop.layers.computed_weight import GatedProduct
 from vbdrop.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from vbdrop.layers.counted_norm import CountedNorm
@@ -31,6 +31,7 @@ __all__ = [
     "CountedNorm",
     "Filter",
     "Gate",
+    "GatedAttention",
     "GatedNorm",
     "GatedProduct",
     "InputsFirstLinear",

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vbdrop.layers.linear import Linear
+from vbdrop.layers.shared_gate import SharedGate
 
 
 class OutProjection(Linear, NonDynamicallyQuantizableLinear):  # type: ignore[misc]  # torch's stub has no `bias=False`
@@ -91,6 +92,48 @@ class OpenAttention(nn.MultiheadAttention):
         return added
 
 
+class GatedAttention(OpenAttention):
+    """An attention that reads a residual stream itself, as the first one of an encoder does: it has the stream's gates.
+
+    The class of an `OpenAttention` becomes this one by `gate_attention_`. What is query, key and value at once has one
+    draw of the noise.
+    """
+
+    gate: SharedGate
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        gated = {id(x): x for x in (query, key, value)}
+        gated = {number: self.gate(x) for number, x in gated.items()}
+        return super()._projected(*(gated[id(x)] for x in (query, key, value)))
+
+    @torch.no_grad()
+    def make_plain_(self, threshold: float | None = None) -> None:
+        """Fold the gates into the projection.
+
+        Args:
+            threshold: The ``log_alpha`` at or above which channels are dead; None for each one's own.
+        """
+        weight: Tensor = self.in_proj_weight
+        weight.mul_(self.gate.values(threshold).to(weight.dtype))
+        self.strip_()
+
+    def strip_(self) -> None:
+        """Remove the gates."""
+        self._modules.pop("gate")
+        self.__class__ = OpenAttention  # type: ignore[assignment]  # the class that it had
+
+
+def gate_attention_(module: OpenAttention, gate: SharedGate) -> None:
+    """Put gates on what enters an attention whose queries, keys and values have one projection, in place.
+
+    Args:
+        module: The attention.
+        gate: The gates.
+    """
+    module.__class__ = GatedAttention
+    module.add_module("gate", gate.train(module.training))
+
+
 def _added(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
@@ -104,7 +147,7 @@ def why_closed(module: nn.MultiheadAttention) -> str | None:
         >>> why_closed(nn.MultiheadAttention(4, 2)), why_closed(nn.MultiheadAttention(4, 2, add_zero_attn=True))
         (None, 'MultiheadAttention with bias_k, bias_v or add_zero_attn uses its weights functionally')
     """
-    if type(module) not in (nn.MultiheadAttention, OpenAttention):
+    if type(module) not in (nn.MultiheadAttention, OpenAttention, GatedAttention):
         return f"{type(module).__name__} is a subclass of MultiheadAttention that may compute something else"
     if module.bias_k is not None or module.bias_v is not None or module.add_zero_attn:
         return "MultiheadAttention with bias_k, bias_v or add_zero_attn uses its weights functionally"

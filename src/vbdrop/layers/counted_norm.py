@@ -2,8 +2,8 @@
 
 A channel that is zero adds nothing to a sum over channels, but it counts in the mean: without it, the others must be
 normalised as if it was still there. With the share ``s`` of channels that stay, their mean ``m`` and variance ``v``,
-all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs. Group
-normalisation with one group is layer normalisation over the positions, too.
+all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs.
+Group normalisation with one group is layer normalisation over the positions, too.
 """
 
 import copy

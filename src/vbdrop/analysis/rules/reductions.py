@@ -59,9 +59,9 @@ def variance(facts: ChannelFacts, node: fx.Node) -> None:
     channels, site = facts.channels(node.args[0]), facts.norm_site(node)
     dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
     over = [axis % dims for axis in arguments_of(node)["dim"] or ()]
-    if channels is None or site is None or not facts.keeps_modules:
-        facts.keep(node, f"{node.target} reads every channel", report=False)
-    elif over != ([channels.axis] if site.kind != "group" else list(range(1, dims))):
+    with_positions = site is not None and site.kind == "group"
+    wanted = [] if channels is None else list(range(1, dims)) if with_positions else [channels.axis]
+    if channels is None or over != wanted or site is None or not facts.keeps_modules:
         facts.keep(node, f"{node.target} reads every channel", report=False)
     else:
         read_with_count(facts, node, channels)

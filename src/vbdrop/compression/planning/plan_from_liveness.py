@@ -95,9 +95,10 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
     note_counts(plan, facts.model)
     for node, channels in () if facts.rewrite else facts.counted.items():
         site = facts.norm_site(node)
-        if site is not None and node in liveness.reached and not bool(liveness.kept(channels).all()):
-            if "count" not in plan.attributes.get(site.path, {}):  # otherwise it counts already
-                plan.attributes[site.path] = counted_as(site.kind, site.count, site.from_end)
+        if site is None or "count" in plan.attributes.get(site.path, {}):  # it counts already
+            continue
+        if node in liveness.reached and not bool(liveness.kept(channels).all()):
+            plan.attributes[site.path] = counted_as(site.kind, site.count, site.from_end)
     _set_instance_norms(plan, liveness)
     return plan
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vbdrop.compression.planning.plan import Cut, Merge, Plan
 from vbdrop.compression.rewriting.slicing import merged
 from vbdrop.functional import masked
-from vbdrop.layers import Gate, GatedNorm, NoisyLayer, SharedGate, Variational
+from vbdrop.layers import Gate, GatedAttention, GatedNorm, NoisyLayer, SharedGate, Variational
 from vbdrop.layers.companions import companion
 from vbdrop.layers.layer import LOWEST_LOG_SIGMA2, START_MARGIN
 from vbdrop.priors import log_alpha_of
@@ -62,6 +62,10 @@ def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
     for path, layer in model.named_modules():
         if isinstance(layer, GatedNorm):
             kept = plan.keep.get(f"{path}.scale".lstrip("."), {}).get(0)
+            readers[layer.gate] = layer.gate.index if kept is None else layer.gate.index[kept]
+        if isinstance(layer, GatedAttention):
+            weight = f"{path}.in_proj_weight".lstrip(".")
+            kept = plan.kept_inputs(weight) if weight in plan.shapes else None
             readers[layer.gate] = layer.gate.index if kept is None else layer.gate.index[kept]
         for matrix in layer.matrices if isinstance(layer, NoisyLayer) else ():
             if isinstance(shared := layer._modules.get(companion(matrix, "gate")), SharedGate):
