@@ -14,7 +14,7 @@ CLASSES = 10
 
 CLASSIFIERS = (
     *("squeezenet1_1", "googlenet", "shufflenet_v2_x0_5", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small"),
-    *("efficientnet_b0", "regnet_y_400mf", "convnext_tiny", "swin_t", "swin_v2_t"),
+    *("efficientnet_b0", "regnet_y_400mf"),
 )
 SEGMENTATION = ("lraspp_mobilenet_v3_large", "deeplabv3_mobilenet_v3_large")
 
@@ -60,6 +60,20 @@ def _densenet() -> nn.Module:
     return models.DenseNet(32, (2, 2, 2, 2), 64, num_classes=CLASSES)  # type: ignore[no-any-return]
 
 
+def _convnext() -> nn.Module:
+    convnext = import_torchvision().models.convnext
+    stages = [convnext.CNBlockConfig(*sizes, 2) for sizes in ((32, 64), (64, 96), (96, None))]
+    return convnext.ConvNeXt(stages, num_classes=CLASSES)  # type: ignore[no-any-return]
+
+
+def _swin(version: int) -> nn.Module:
+    swin = import_torchvision().models.swin_transformer
+    parts = {"block": swin.SwinTransformerBlockV2, "downsample_layer": swin.PatchMergingV2} if version == 2 else {}
+    return swin.SwinTransformer(  # type: ignore[no-any-return]
+        [4, 4], 48, [2, 2], [3, 6], [4, 4], num_classes=CLASSES, **parts
+    )
+
+
 def _vit() -> nn.Module:
     models = import_torchvision().models
     return models.VisionTransformer(SIZE, 16, 2, 4, 192, 384, num_classes=CLASSES)  # type: ignore[no-any-return]
@@ -77,6 +91,9 @@ BUILT: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "alexnet": (_alexnet, "a classifier of 256 units"),
     "resnet18": (_resnet, "layers 1, 1, 1, 1"),
     "densenet121": (_densenet, "blocks of 2, 2, 2, 2 layers"),
+    "convnext_tiny": (_convnext, "3 stages of 32, 64 and 96 channels"),
+    "swin_t": (lambda: _swin(1), "2 stages of 48 and 96 channels"),
+    "swin_v2_t": (lambda: _swin(2), "2 stages of 48 and 96 channels"),
     "vit": (_vit, "2 layers of 192"),
 }
 """Name -> how a smaller one is built, and what was made smaller."""
