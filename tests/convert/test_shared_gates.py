@@ -178,6 +178,41 @@ def test_a_stream_of_torchs_own_encoder_loses_its_channels(norm_first, tmp_path)
     assert difference(model, vbdrop.deterministic_(copy.deepcopy(model)), x) < 1e-5
 
 
+class AlongChannels(nn.Module):
+    """Channel attention by a convolution over the channels, as in ECA-Net."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.along, self.last = nn.Conv2d(3, 6, 1), nn.Conv1d(1, 1, 3, padding=1), nn.Conv2d(6, 2, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        weights = self.along(x.mean((2, 3)).unsqueeze(1)).sigmoid()
+        return self.last(x * weights.transpose(1, 2).unsqueeze(3))
+
+
+def test_a_convolution_over_channels_keeps_them_and_says_why():
+    report = vbdrop.convert_(AlongChannels(), Units(), example_inputs=torch.randn(2, 3, 4, 4))
+    reason = "aten.conv1d.default works along the channels, whose order has to stay"
+    assert report.groups[0].left["along (conv1d)"] == reason
+
+
+def test_an_attention_with_three_projections_has_no_gates_on_what_enters():
+    class Separate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 2)
+            self.attention = nn.MultiheadAttention(6, 2, kdim=3, vdim=3, batch_first=True)
+
+        def forward(self, x):
+            y = self.first(x)
+            return self.last(y + self.attention(y, x, x, need_weights=False)[0])
+
+    report = vbdrop.convert_(Separate(), Units(), example_inputs=torch.randn(2, 4, 3))
+    assert "attention.out_proj" in report.converted
+    assert "attention" not in report.converted
+
+
 class Pooled(nn.Module):
     """An image stream behind norms over channels and positions, as in PoolFormer."""
 

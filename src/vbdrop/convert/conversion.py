@@ -161,8 +161,9 @@ def _norms(model: nn.Module, mode: Units) -> set[str]:
 
 def _attentions(model: nn.Module, mode: Units) -> set[str]:
     """The attentions of torch that can have gates on what enters them, and have none yet."""
-    modules = model.named_modules()
-    return {name for name, m in modules if type(m) is OpenAttention and _chosen(mode, "filter_fn", name, m)}
+    found = {name: module for name, module in model.named_modules() if type(module) is OpenAttention}
+    joined = {name: module for name, module in found.items() if getattr(module, PROJECTION) is not None}
+    return {name for name, module in joined.items() if _chosen(mode, "filter_fn", name, module)}
 
 
 def _gated_attentions(groups: ChannelGroups) -> list[str]:

@@ -186,3 +186,25 @@ def test_channels_go_through_a_layer_that_mixes_positions(sides, bias):
         # a channel that is zero stays zero without a bias, and becomes another constant for each position with one
         assert small.first.out_features == (6 if sides == "written" and bias else 4)
         assert (small.wide.weight.shape, small.narrow.weight.shape) == ((7, 5), (5, 7))
+
+
+class JoinedBias(nn.Module):
+    """A bias of two parameters, as for queries and values in BEiT."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6, bias=False), nn.Linear(6, 2)
+        self.a, self.b = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return self.last(nn.functional.linear(x, self.first.weight, torch.cat((self.a, self.b))).relu())
+
+
+@torch.no_grad()
+def test_a_bias_of_several_parameters_becomes_smaller_with_its_product():
+    model = randomise_(JoinedBias())
+    model.last.weight[:, [0, 5]] = 0
+    model.first.weight[1], model.a[1] = 0, -1.0
+    removal = removed(model, torch.randn(3, 4).double())
+    assert isinstance(removal.model, JoinedBias)
+    assert (removal.model.first.weight.shape[0], len(removal.model.a), len(removal.model.b)) == (3, 2, 1)

@@ -46,6 +46,27 @@ def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: 
     return channels.take(*_along(numbers[-1]))
 
 
+def joined_parameters(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+    """The channels of a vector of parameters one after the other, such as a bias of queries, keys and values.
+
+    Args:
+        facts: The forward pass.
+        node: What may be such a vector; None is given for anything else.
+    """
+    if getattr(getattr(node.target, "overloadpacket", None), "__name__", None) != "cat":
+        return None
+    names = [facts.name(term) for term in node.args[0]]  # type: ignore[union-attr]
+    whole = [name for name in names if name is not None and name not in facts.traced.constants]
+    if len(whole) < len(names) or any(facts.dims(name) != 1 for name in whole) or facts.why_fixed(*node.args[0]):  # type: ignore
+        return None
+    parts = [facts.units_along(name, 0) for name in whole]
+    facts.followers += [Follower(node, name, 0, units) for name, units in zip(whole, parts, strict=True)]
+    channels = Channels.varying(0, torch.cat(parts))
+    value = torch.cat([facts.named(name) for name in whole])
+    facts.by_node[node] = channels.with_values(torch.ones_like(channels.known), value)
+    return channels.with_values(torch.ones_like(channels.known), value)
+
+
 def _along(numbers: Tensor) -> tuple[Tensor, int]:
     """The indices along the one axis on which they differ, and that axis."""
     (axis,) = varying_axes(numbers)

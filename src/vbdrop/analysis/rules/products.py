@@ -9,6 +9,7 @@ from vbdrop.analysis.channel_facts import ChannelFacts, Follower, ProductSite
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, concrete, size_of
 from vbdrop.analysis.rules.attention import MATRIX, batched_product
+from vbdrop.analysis.rules.parameters import joined_parameters
 
 MATRIX_PRODUCTS = ("matmul", "mm", "bmm", "addmm")
 
@@ -124,16 +125,22 @@ def embedding(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     weight, weight_name = facts.tensor(call.weight), facts.name(call.weight)
+    joined = None if call.bias is None or facts.name(call.bias) else joined_parameters(facts, call.bias)
+    call = call if joined is None else call._replace(bias=None, takes_bias=False)
     reason = facts.why_fixed(call.weight, call.bias)
     if reason or weight is None or weight_name is None:
         facts.keep(call.node, reason or "its weight is computed in the forward")
         return None
     across = _across(facts, call)
     inputs = entering(facts, call.source, call.in_axis, passed=across is not None)
+    _say_why_pinned(facts, call, across)
     matrix = _by_group(weight, call.groups, call.transposed)
     nonzero, total = (matrix != 0).any(-1), matrix.sum(-1)
     outputs = Channels.varying(call.out_axis, facts.units.new(call.groups * nonzero.shape[1]))
-    outputs = outputs.with_values(*_constants(inputs, nonzero, total, facts.tensor(call.bias), call.folds))
+    bias = facts.tensor(call.bias) if joined is None else joined.value
+    outputs = outputs.with_values(*_constants(inputs, nonzero, total, bias, call.folds))
+    if joined is not None:
+        facts.units.tie(outputs.units, joined.units)
     product = ProductSite(
         *(call.node, call.source, weight_name, facts.name(call.bias), inputs, outputs),
         *(call.transposed, call.folds, call.takes_bias, nonzero, total),
@@ -143,8 +150,17 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     if across is None:
         return outputs
     facts.need_all(call.node, outputs.units, "it mixes positions, and the channels go through it")
-    zero = across.known & (across.value == 0) if call.bias is None else torch.zeros_like(across.known)
+    zero = across.known & (across.value == 0) if bias is None else torch.zeros_like(across.known)
     return across.with_values(zero, across.value)
+
+
+def _say_why_pinned(facts: ChannelFacts, call: ProductCall, across: Channels | None) -> None:
+    """Note that channels stay which a product works along, as a convolution over channels in channel attention does."""
+    known = facts.by_node.get(call.source)
+    if across is None and isinstance(known, Channels) and known.axis != call.in_axis:
+        reason = f"{call.node.target} works along the channels, whose order has to stay"
+        facts.kept_for.append((known.units, reason))
+        facts.left.setdefault(facts.place(call.node), reason)
 
 
 def _across(facts: ChannelFacts, call: ProductCall) -> Channels | None:
