@@ -140,7 +140,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
     # sound
     "Wav2Vec2ForSequenceClassification": (
         "Wav2Vec2Config",
-        BERT | {"conv_dim": [32] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
+        BERT
+        | {"conv_dim": [32] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+        | {"apply_spec_augment": False},  # the sounds are too short for it
         sound,
     ),
     "WhisperForConditionalGeneration": (

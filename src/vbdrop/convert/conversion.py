@@ -260,8 +260,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     for name, module in noisy_layers:
         if reason := survey.why_left(module):
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
-    for module in [module for module in model.modules() if isinstance(module, GatedNorm | GatedAttention)]:
-        module.make_plain_(threshold)
+    for gated in [module for module in model.modules() if isinstance(module, GatedNorm | GatedAttention)]:
+        gated.make_plain_(threshold)
     for _, module in noisy_layers:
         module.make_plain_(threshold)
         forget_noise_(module)

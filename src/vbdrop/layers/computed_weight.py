@@ -132,7 +132,7 @@ def make_product_(module: nn.Module) -> bool:
     if base is None or (weight is None and not is_outline):
         return False
     if weight is not None:
-        module.weight.data.copy_(weight)  # type: ignore[operator, union-attr]
+        module.weight.data.copy_(weight)  # type: ignore[operator]
     for name in module._parameters.keys() - {"weight", "bias"}:
         del module._parameters[name]
     module.__class__ = base

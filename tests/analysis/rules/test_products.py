@@ -194,7 +194,8 @@ class JoinedBias(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.last = nn.Linear(4, 6, bias=False), nn.Linear(6, 2)
-        self.a, self.b = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(2))
+        self.a = nn.Parameter(torch.zeros(4))
+        self.register_buffer("b", torch.ones(2), persistent=False)
 
     def forward(self, x):
         return self.last(nn.functional.linear(x, self.first.weight, torch.cat((self.a, self.b))).relu())

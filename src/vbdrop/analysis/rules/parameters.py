@@ -55,10 +55,11 @@ def joined_parameters(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """
     if getattr(getattr(node.target, "overloadpacket", None), "__name__", None) != "cat":
         return None
-    names = [facts.name(term) for term in node.args[0]]  # type: ignore[union-attr]
-    whole = [name for name in names if name is not None and name not in facts.traced.constants]
-    if len(whole) < len(names) or any(facts.dims(name) != 1 for name in whole) or facts.why_fixed(*node.args[0]):  # type: ignore
+    terms: list[fx.Node] = list(node.args[0])  # type: ignore[arg-type]
+    values = [facts.tensor(term) for term in terms]
+    if any(value is None or value.dim() != 1 for value in values) or facts.why_fixed(*terms) is not None:
         return None
+    whole = [facts.traced.names[term] for term in terms]
     parts = [facts.units_along(name, 0) for name in whole]
     facts.followers += [Follower(node, name, 0, units) for name, units in zip(whole, parts, strict=True)]
     channels = Channels.varying(0, torch.cat(parts))
