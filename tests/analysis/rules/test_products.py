@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from tests.compression.nets import Branches, randomise_, removed, shapes
@@ -5,6 +7,8 @@ from torch import nn
 
 from vbdrop.analysis.constant_channels import propagate
 from vbdrop.analysis.graph import trace
+from vbdrop.compression.make_plan import make_plan
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 
 IMAGES = torch.randn(2, 4, 9, 9).double()
 
@@ -209,3 +213,8 @@ def test_a_bias_of_several_parameters_becomes_smaller_with_its_product():
     removal = removed(model, torch.randn(3, 4).double())
     assert isinstance(removal.model, JoinedBias)
     assert (removal.model.first.weight.shape[0], len(removal.model.a), len(removal.model.b)) == (3, 2, 1)
+    model.double().eval()
+    program = make_plan(trace(model, (torch.randn(3, 4).double(),)), model).program  # a new forward
+    small, x = apply_plan_(program, copy.deepcopy(model)), torch.randn(5, 4).double()
+    assert small.get_submodule("first").weight.shape[0] == 3
+    torch.testing.assert_close(small(x), model(x))

@@ -64,8 +64,17 @@ class Writer:
         if node not in self.values:
             name = self.facts.traced.names[node]
             constant = self.facts.traced.constants.get(name)
-            self.values[node] = self.graph.get_attr(name) if constant is None else self.buffer(name, constant)
+            self.values[node] = (
+                self.graph.get_attr(name) if constant is None else self.buffer(name, self._cut(name, constant))
+            )
         return self.values[node]
+
+    def _cut(self, name: str, constant: Tensor) -> Tensor:
+        """What is left of a constant, such as a buffer that is not stored, along the channels that it follows."""
+        for axis, units in {f.axis: f.units for f in self.facts.followers if f.name == name}.items():
+            kept = self.liveness.present[self.liveness.root[units]].nonzero().flatten()
+            constant = constant.index_select(axis, kept.to(constant.device))
+        return constant
 
     def buffer(self, name: str, tensor: Tensor) -> fx.Node:
         """Add a tensor under this name or a similar one: letters, digits and underscores, and not yet in the model."""
