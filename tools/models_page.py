@@ -21,6 +21,9 @@ LIBRARIES = ("timm", "torchvision", "transformers")
 MOST_REASONS = 3
 """So many of the reasons that vbdrop gives for an entry are shown."""
 
+EARLIER = "†"
+"""The mark of a row with ``"earlier"``: it was not made with the present version."""
+
 LONGEST = 240
 """A longer text is cut."""
 
@@ -78,12 +81,19 @@ def overview(rows: Sequence[Row]) -> str:
         f"{wrong} give other outputs than the model that was given; "
         f"{loaded} were saved and loaded with the same outputs; "
         f"{verified} of {exported} that were tried were exported to ONNX and gave the same outputs in ONNX Runtime."
+        f"{_earlier(rows)}"
     )
+
+
+def _earlier(rows: Sequence[Row]) -> str:
+    """How many rows are of an earlier version, which their lines mark."""
+    count = sum(bool(row.get("earlier")) for row in rows)
+    return f" {count} of the rows are of an earlier version of vbdrop ({EARLIER})." if count else ""
 
 
 def line(row: Row) -> str:
     """A row of the table."""
-    name = f"`{row['entry'].partition('/')[2]}`, {row['note']}"
+    name = f"`{row['entry'].partition('/')[2]}`{f' {EARLIER}' if row.get('earlier') else ''}, {row['note']}"
     if "parameters_after" not in row:
         return f"| {name} | – | – | – | – | – | – | – | – |"
     macs = _share(row["macs_after"], row["macs"]) if row.get("macs") and row.get("macs_after") else "–"

@@ -37,6 +37,9 @@ ROUNDS = 10
 SPREAD = 0.1
 """How far scales, shifts and biases are moved from where they start, which would hide mistakes: many are zero."""
 
+FAINT = 1e-3
+"""A parameter of a smaller mean size starts near zero, as the last layer of some models does."""
+
 DEAD_LOG_SIGMA2 = 20.0
 """The log variance of a dead gate."""
 
@@ -119,9 +122,9 @@ def _attempt(entry: Entry, row: Row, without: Collection[str]) -> None:
 
 @torch.no_grad()
 def _stir_(model: nn.Module) -> None:
-    """Move what starts at zero or one: biases, scales, running means and variances."""
+    """Move what starts at or near zero or one: biases, scales, faint heads, running means and variances."""
     for parameter in model.parameters():
-        if parameter.dim() == 1 or not bool(parameter.any()):
+        if parameter.dim() == 1 or float(parameter.abs().mean()) < FAINT:
             parameter.add_(SPREAD * torch.randn_like(parameter))
     for name, buffer in model.named_buffers():
         if name.endswith("running_mean"):

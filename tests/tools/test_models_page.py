@@ -28,6 +28,11 @@ def test_the_page_has_every_entry_with_its_figures_and_reasons(tmp_path):
     assert "- process: took longer than 1 s (`Slow`)" in text
     assert "from before" not in text
     assert text.endswith(f"{END}\nafter\n")
+    assert "earlier" not in text
+    lines.write_text(json.dumps(GOOD | {"earlier": True}))
+    main([str(lines), "--page", str(page)])
+    assert "| `net` †, 64 pixels | 95 % |" in page.read_text()
+    assert "1 of the rows are of an earlier version of vbdrop (†)." in page.read_text()
 
 
 def test_a_page_without_marks_is_refused(tmp_path):
