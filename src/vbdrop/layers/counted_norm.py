@@ -94,7 +94,7 @@ class CountedGroupNorm(CountedNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised features."""
-        if x.shape[-self.from_end] != self.count:
+        if x.dim() != self.from_end + 1 or x.shape[1] != self.count:
             return super().forward(x)
         x = x if self.scale is None else x * self.scale.view(-1, *[1] * (self.from_end - 1))
         return F.group_norm(x, 1, self.weight, self.bias, self.eps or 0.0)
