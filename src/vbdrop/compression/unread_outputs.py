@@ -16,7 +16,7 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
 
 PROBES = (1.0, 1.0, 10.0, 1000.0, 1000.0, 1000.0)
-"""The sizes of the noise with which gradients are asked for, as shares of the spread of a layer's outputs.
+"""The scales of the noise at which gradients are computed, relative to the spread of a layer's outputs.
 
 The last ones are for activations that hardly any input lets through: what they hide is not without effect.
 """

@@ -62,8 +62,8 @@ def rates(model: nn.Module) -> RateTable:
     """The learned dropout rates of a converted model.
 
     Args:
-        model: A model converted by `vbdrop.convert_`. Inside `torch.nn.parallel.DistributedDataParallel`, its layers
-            have their own names. If ``fully_shard`` has distributed its parameters, call this on all ranks.
+        model: A model converted by `vbdrop.convert_`. Within `torch.nn.parallel.DistributedDataParallel`, its layers
+            keep their own names. If ``fully_shard`` has distributed its parameters, call this on all ranks.
 
     Returns:
         One row per layer and per gate (named ``layer.gate``): the mean rate p and the number of dead weights or units.

@@ -32,7 +32,7 @@ class VBDropCallback(pl.Callback):
         submodule: The name of the part of the module that is converted; the whole module by default.
         rate_lr: The learning rate of the rates; None for that of the weights, or with a target for one with which the
             log variances get from alive to dead while it presses.
-        shrink_every: After every so many epochs, units that are dead are removed from the model; None for never.
+        shrink_every: The number of epochs after which dead units are removed from the model; None for never.
         example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
             With a target, `vbdrop.Units` gets one gate per channel group.
         compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again

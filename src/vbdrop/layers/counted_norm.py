@@ -1,8 +1,8 @@
 """Normalisations over channels that still count the channels that were removed.
 
-A channel that is zero adds nothing to a sum over channels, but it counts in the mean: without it, the others must be
-normalised as if it was still there. With the share ``s`` of channels that stay, their mean ``m`` and variance ``v``,
-all of them have the mean ``s m`` and the variance ``s v + s (1 - s) m^2``, and the mean square ``s`` times theirs.
+A zero channel adds nothing to a sum over channels, but it counts in the mean: after its removal, the others must be
+normalised as if it were still there. If a share ``s`` of the channels remains, with mean ``m`` and variance ``v``, then
+all channels together have the mean ``s m``, the variance ``s v + s (1 - s) m^2``, and ``s`` times their mean square.
 Group normalisation with one group is layer normalisation over the positions, too.
 """
 

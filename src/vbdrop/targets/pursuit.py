@@ -153,7 +153,7 @@ class Pursuit:
         elbo.kl_weight = self.controller.weight
 
     def look_again(self) -> None:
-        """Trace the model in the shape that it has now, and see what everything in it costs."""
+        """Trace the model in its present shape, and build the cost model."""
         model, unit = whole_model(self.model), self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
@@ -321,7 +321,7 @@ class Pursuit:
         self._set_weight()
 
     def _to_cut(self) -> list[Tensor]:
-        """What has to go to meet the limit. A time is measured, and the cut corrected until it is met."""
+        """What to remove to meet the limit. A time is measured, and the cut is corrected until it is met."""
         model = whole_model(self.model)
         limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(model)
         for trial in range(MOST_CUTS):

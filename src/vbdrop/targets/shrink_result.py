@@ -55,7 +55,7 @@ class ShrinkResult:
         error: The error of the small model; None without validation data.
         curve: One point per epoch.
         walk: The updates of the controller.
-        cut: What the cut cost.
+        cut: The cost of the cut.
         kept: Larger models on the way, one each time the size had fallen by 30 %, as they were in the press stage: each
             has a ``size``, an ``error``, a ``model`` and ``save``.
     """
