@@ -2,10 +2,12 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._export.utils
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -40,6 +42,7 @@ __all__ = [
     "is_sharded",
     "keep_in_copies_",
     "local_shard",
+    "operators_listed_once",
     "output_padding",
     "pytree",
     "rnn_functions",
@@ -51,6 +54,29 @@ __all__ = [
     "whole_copy",
     "whole_tensor",
 ]
+
+
+@contextmanager
+def operators_listed_once() -> Iterator[None]:
+    """Let `torch.export` look for composite operators once inside this context, and not again for each namespace.
+
+    Example:
+        >>> with operators_listed_once():
+        ...     program = torch.export.export(nn.ReLU(), (torch.ones(2),))
+        >>> [node.name for node in program.graph.nodes if node.op == "call_function"]
+        ['relu']
+    """
+    module: Any = torch._export.utils
+    search = getattr(module, "_materialize_cpp_cia_ops", None)
+    if search is None:  # another version of torch
+        yield
+        return
+    search()
+    module._materialize_cpp_cia_ops = lambda: None
+    try:
+        yield
+    finally:
+        module._materialize_cpp_cia_ops = search
 
 
 def autocast_is_on() -> bool:

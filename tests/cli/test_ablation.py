@@ -1,5 +1,7 @@
 """``vbdrop ablation``."""
 
+from tests.stress import only_in_stress
+
 from vbdrop.experiments import ABLATIONS
 
 
@@ -12,6 +14,7 @@ def test_without_records_it_lists_what_is_asked_and_how_to_run_it(vbdrop, tmp_pa
     assert f"  vbdrop ablation --run --records {tmp_path / 'none'}\n" in result.out
 
 
+@only_in_stress
 def test_a_row_is_run_beside_its_base(vbdrop, tmp_path):
     part = ("ablation", "--quick", "--row", "base", "--row", "late-kl", "--records", tmp_path, "--workers", 1)
     (costs,) = vbdrop(*part, "--cost", "--json").json

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.stress import only_in_stress
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_elsewhere_the_figures_must_lie_within_the_recorded_spread(vbdrop, run, 
     assert vbdrop(*again, "--json").json["spreads"][0]["figure"] == "error"
 
 
+@only_in_stress
 def test_the_threads_are_those_of_the_record(vbdrop, run, tmp_path):
     import torch
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from tests.stress import only_in_stress
 from torch import nn
 
 import vbdrop as library
@@ -74,6 +75,7 @@ def test_data_without_validation_and_json(vbdrop, own):
     assert len(found["files"]) == 5 + len(found["kept"])
 
 
+@only_in_stress
 def test_several_targets_get_a_folder_each(vbdrop, own):
     found = vbdrop("shrink", *ARGUMENTS, "--target", "weights=2", "--data", "own_module:data", "--json").json
     assert [each["limit"] for each in found] == pytest.approx([160 / 3, 160 / 2])

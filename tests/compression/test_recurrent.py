@@ -113,6 +113,7 @@ def test_noisy_weights_of_recurrent_layers_become_zeros():
     assert 0.3 < float((small.model.rnn.weight_hh_l1 == 0).double().mean()) < 0.7
 
 
+@only_in_stress
 def test_shrinking_in_training_cuts_weights_gates_and_the_optimizers_state():
     torch.manual_seed(0)
     model, x = Tagger(nn.LSTM), tokens()

@@ -84,6 +84,7 @@ def test_two_runners_on_one_folder_never_make_the_same_run(tiny, reseeded, tmp_p
     assert all(record_of(config, tmp_path).finished for config in runs)
 
 
+@only_in_stress
 def test_a_process_that_is_killed_is_a_failed_run_and_the_next_runner_goes_on(tiny, reseeded, tmp_path):
     first, second = tiny(epochs=40, evaluate_every=20), reseeded(tiny(epochs=2), 1)
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from tests.stress import count
 from torch import nn
 
 import vbdrop
@@ -128,7 +129,8 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("ending", formats.FORMATS)
+@pytest.mark.stress
+@pytest.mark.parametrize("ending", [".pt2", *formats.FORMATS][: count(1, 9)])
 def test_a_disk_that_is_full_is_an_error_and_leaves_the_old_file(tmp_path, compiler, ending):
     """A limit on the size of a file stands for the end of the disk: the system refuses to write beyond it."""
     path = tmp_path / f"net{ending}"

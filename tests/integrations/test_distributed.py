@@ -85,7 +85,7 @@ print(digest(model), [tuple(p.shape) for p in model.parameters()])
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize(("world", "steps"), [(2, count(60, 200)), (3, count(60, 200))])
+@pytest.mark.parametrize(("world", "steps"), [(2, count(60, 200)), (3, 200)][: count(1, 2)])
 def test_ranks_that_shrink_stay_equal_and_end_as_one_process(tmp_path, world, steps):
     said = run_ranks(SETTING + f"steps = {steps}\n" + SHRINKING, world, tmp_path)
     assert len(set(said)) == 1

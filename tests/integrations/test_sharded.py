@@ -206,6 +206,7 @@ assert all(torch.equal(a, b) for a, b in zip(masks(split), masks(again), strict=
 """
 
 
+@only_in_stress
 def test_a_target_steers_a_sharded_model_as_a_replicated_one_and_goes_on_from_a_checkpoint(tmp_path):
     first, _ = run_ranks("import copy, dataclasses\n" + SETTING + PURSUIT + RESUMED, 2, tmp_path)
     assert first.splitlines() == ["Units True True", "Weights True True"]

@@ -61,7 +61,9 @@ def network(*modes):
 @pytest.mark.filterwarnings("ignore:.*autograd.function.Function.*should not be instantiated")  # torch's own compiler
 @pytest.mark.stress
 @pytest.mark.parametrize("need_x", [True, False][: count(1, 2)])
-@pytest.mark.parametrize("modes", [[Weights()], [Units()], [Rates("unit")], [Weights("log_uniform"), Units()]], ids=str)
+@pytest.mark.parametrize(
+    "modes", [[Weights("log_uniform"), Units()], [Rates("unit")], [Weights()], [Units()]][: count(2, 4)], ids=str
+)
 def test_a_compiled_step_draws_and_learns_what_an_eager_one_does(modes, need_x):
     torch.compiler.reset()
     model = network(*modes)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.stress import only_in_stress
 from torch import nn
 
 import vbdrop
@@ -35,6 +36,7 @@ def test_the_walk_ends_small_and_within_the_tolerance(data):
     assert all(point.error is not None for point in result.curve)
 
 
+@only_in_stress
 def test_a_function_of_ones_own_decides(data):
     asked = []
 

@@ -2,6 +2,7 @@
 
 import json
 
+from tests.stress import only_in_stress
 from tools.check_records import PROJECT, again, candidates, is_known, pick
 
 from vbdrop.experiments import Record, execute, make_method, resolve
@@ -46,6 +47,7 @@ def test_only_what_can_be_made_again_is_picked(tmp_path):
     assert candidates(tmp_path, seconds=0.0) == []
 
 
+@only_in_stress
 def test_a_record_comes_out_the_same_and_a_changed_one_does_not(tmp_path):
     record = tiny(tmp_path / "records")
     assert again(record, PROJECT / "src", tmp_path / "again") == "equal"

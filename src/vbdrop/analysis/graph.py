@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from vbdrop._torch_compat import pytree, schema_of
+from vbdrop._torch_compat import operators_listed_once, pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 
@@ -90,7 +90,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        with padded_sequences(model) as packs:
+        with padded_sequences(model) as packs, operators_listed_once():
             program = _functional(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
