@@ -1,6 +1,7 @@
 import pytest
 import torch
 from benchmarks.torch_pruning import WIDTHS, ResNet20, channels, macs, selections
+from tests.stress import only_in_stress
 from torch import nn
 
 import vbdrop
@@ -20,6 +21,7 @@ def test_the_network_has_the_multiply_adds_of_a_resnet_20(images):
     assert channels(model) == {f"stage {i + 1}": [width] * 4 for i, width in enumerate(WIDTHS)}
 
 
+@only_in_stress
 def test_with_shared_gates_a_stage_loses_channels_in_all_of_its_blocks_and_nothing_is_selected(images):
     torch.manual_seed(0)
     model = ResNet20()

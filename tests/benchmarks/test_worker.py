@@ -3,6 +3,7 @@ import sys
 import pytest
 import torch
 from benchmarks.worker import in_a_process, measure, prepared
+from tests.stress import only_in_stress
 from torch import nn
 
 TASK = {"network": "1x4", "batch": 2, "threads": 1}
@@ -42,6 +43,7 @@ class Flat(nn.Module):
         return self.layer(x.flatten(1))
 
 
+@only_in_stress
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_grows_with_the_network_in_a_process_of_its_own():
     sizes = [in_a_process({**TASK, "network": name, "variants": ["plain"]})["plain"] for name in ("1x64", "1x2048")]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.compression.nets import NETS, difference, randomise_
 from tests.compression.streams import Stream, tokens
-from tests.stress import count
+from tests.stress import count, only_in_stress
 from torch import nn
 
 import vbdrop
@@ -302,6 +302,7 @@ def test_a_residual_stream_behind_norms_loses_its_channels_everywhere(options, t
     assert difference(small.model, loaded, tokens(3, 5)) == 0
 
 
+@only_in_stress
 def test_a_stream_becomes_smaller_in_the_middle_of_training_twice():
     model, _ = stream()
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=1e-3))

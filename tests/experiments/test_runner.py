@@ -117,6 +117,7 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_next_runner_goes_on(ti
     assert len(record_of(first, tmp_path).environment["sessions"]) == 3
 
 
+@only_in_stress
 def test_what_is_missing_is_asked_again_when_a_run_ends(tiny, tmp_path):
     trial = tiny(epochs=1)
     final = replace(trial, n_valid=500)

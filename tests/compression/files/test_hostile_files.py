@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[3]
     not Path("/proc/self/clear_refs").exists(), reason="NOT TESTED: only Linux tells the peak of a process"
 )
 def test_a_hostile_file_is_refused_or_loads_within_bounded_memory(tmp_path):
-    number = count(sample=60, full=5000)
+    number = count(sample=30, full=5000)
     command = [sys.executable, "-m", "tests.compression.files.hostile_files", str(tmp_path), str(number), "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from tests.integrations.ranks import run_ranks
+from tests.stress import only_in_stress
 from torch import nn
 
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
@@ -32,6 +33,7 @@ print(said(vbdrop.compress, sharded, torch.zeros(1, 4)))
 """
 
 
+@only_in_stress
 def test_wrappers_from_before_are_refused_and_others_are_not(tmp_path):
     stale = "this DistributedDataParallel was made before its model became smaller"
     for said in run_ranks(PROGRAM, 2, tmp_path):
