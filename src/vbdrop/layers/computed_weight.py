@@ -207,10 +207,8 @@ def become_noisy_product_(module: GatedProduct) -> None:
     Raises:
         ValueError: If its forward computes something else than a product by now.
     """
-    kind, gates = (
-        type(module),
-        {name: module._modules.pop(name) for name in module.gate_names if name in module._modules},
-    )
+    kind = type(module)
+    gates = {name: module._modules.pop(name) for name in module.gate_names if name in module._modules}
     module.__class__ = kind.plain  # type: ignore[assignment]  # for a moment
     done = make_product_(module)
     module.__class__ = LAYERS[type(module)] if done else kind  # type: ignore[assignment]
