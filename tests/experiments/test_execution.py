@@ -68,14 +68,14 @@ def test_what_a_run_leaves_behind(tiny, tmp_path):
 
 @pytest.mark.trained
 def test_a_run_that_shrinks_is_recorded_by_its_original_network(tiny, tmp_path):
-    hyper = {"kl_weight": 0.3, "gate_lr": 10.0, "hold": 0.0, "ramp": 0.0}
+    hyper = {"kl_weight": 0.1, "gate_lr": 10.0, "hold": 0.0, "ramp": 0.0}
     config = tiny("vbd-gates", epochs=12, lr=0.01, shrink_every=1, hyper=hyper)
     record = execute(config, tmp_path, keep_weights=True)
     result = record.result
     assert {line["weights"] for line in record.metrics} == {result["weights"]} == {784 * 12 + 2 * 144 + 120}
     assert [layer["inputs"] for layer in result["layers"]] == [784, 12, 12, 12]
     assert result["compact_weights"] <= result["nonzero"]
-    below(0.8, result["nonzero"] / result["weights"], mean=0.104, sd=0.063)
+    below(0.8, result["nonzero"] / result["weights"], mean=0.192, sd=0.062)
     model = trained_model(record)
     assert evaluate(config.build_method().finish(model), examples(config).test).error == result["error"]
 
