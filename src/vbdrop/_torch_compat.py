@@ -2,8 +2,8 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.export import ExportedProgram
+from torch.export import exported_program as exported_program_module
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNormNd
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
@@ -19,6 +21,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+_exported_program: Any = exported_program_module
 
 rnn_functions: Any = torch._VF
 """The module in which torch's packing of sequences looks its functions up."""
@@ -36,13 +40,13 @@ __all__ = [
     "default_store",
     "flat_weight_names",
     "forward_mode_is_on",
+    "functional_program",
     "has_forward_hooks",
     "has_global_hooks",
     "inner_schedulers",
     "is_sharded",
     "keep_in_copies_",
     "local_shard",
-    "operators_listed_once",
     "output_padding",
     "pytree",
     "rnn_functions",
@@ -56,27 +60,30 @@ __all__ = [
 ]
 
 
-@contextmanager
-def operators_listed_once() -> Iterator[None]:
-    """Let `torch.export` look for composite operators once inside this context, and not again for each namespace.
+def functional_program(program: ExportedProgram) -> ExportedProgram:
+    """An exported program without writes into its values, and without decompositions of its operations.
+
+    `run_decompositions` first prepares every composite operation that torch knows, several hundred, which takes longer
+    than the work itself for a small model. Here it prepares those that occur.
 
     Example:
-        >>> with operators_listed_once():
-        ...     program = torch.export.export(nn.ReLU(), (torch.ones(2),))
-        >>> [node.name for node in program.graph.nodes if node.op == "call_function"]
-        ['relu']
+        >>> program = torch.export.export(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True)), (torch.ones(2),))
+        >>> [node.name for node in functional_program(program).graph.nodes if node.op == "call_function"]
+        ['linear', 'relu']
     """
-    module: Any = torch._export.utils
-    search = getattr(module, "_materialize_cpp_cia_ops", None)
-    if search is None:  # another version of torch
-        yield
-        return
-    search()
-    module._materialize_cpp_cia_ops = lambda: None
-    try:
-        yield
-    finally:
-        module._materialize_cpp_cia_ops = search
+    listed = getattr(_exported_program, "_collect_all_valid_cia_ops", None)
+    preservable = getattr(torch._export.utils, "_is_preservable_cia_op", None)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own, about its own code
+        if listed is None or preservable is None:  # another version of torch
+            return program.run_decompositions({})
+        targets = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+        kept = {target for target in targets if preservable(target)}
+        _exported_program._collect_all_valid_cia_ops = lambda: kept
+        try:
+            return program.run_decompositions({})
+        finally:
+            _exported_program._collect_all_valid_cia_ops = listed
 
 
 def autocast_is_on() -> bool:

@@ -169,3 +169,16 @@ def test_a_layer_that_shares_its_weight_keeps_its_class():
     small = vbdrop.compress(model, x)
     assert type(small.model[0]) is Standardised
     torch.testing.assert_close(small.model(x), model(x))
+
+
+def test_a_model_with_a_layer_that_changed_since_stays_as_it_was(monkeypatch):
+    """`deterministic_` raises before it changes the first layer."""
+    model = nn.Sequential(nn.Linear(4, 4), Written(4, 3))
+    vbdrop.convert_(model, vbdrop.Units())
+    kinds, state = [type(layer) for layer in model], {name: value.clone() for name, value in model.state_dict().items()}
+    monkeypatch.setattr(Written, "forward", lambda self, x: torch.sin(x @ self.weight.T))
+    with pytest.raises(ValueError, match=r"`model` cannot become plain: 1 was changed, it no longer computes"):
+        vbdrop.deterministic_(model)
+    assert [type(layer) for layer in model] == kinds
+    assert model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

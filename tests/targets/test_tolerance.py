@@ -75,6 +75,13 @@ def test_where_nothing_smaller_is_within_the_whole_network_stays(data):
     assert result.size == result.before
 
 
+def test_a_shock_of_the_first_epochs_does_not_end_the_walk(data):
+    errors = iter([0.0, 9.0, 9.0, 9.0, *[0.0] * 50])
+    target = vbdrop.Target(within=0.1, evaluate=lambda model: next(errors), train=0.0, unit="weights")
+    result = vbdrop.shrink(make(), data, target=target, epochs=10)
+    assert result.times > 2
+
+
 def test_it_needs_an_epoch_to_press_and_one_to_refine(data):
     with pytest.raises(ValueError, match="at least one epoch to press and one to refine"):
         vbdrop.shrink(make(), data, valid=data, target=vbdrop.Target(within=1, refine=0), epochs=5)

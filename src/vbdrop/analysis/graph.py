@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from vbdrop._torch_compat import operators_listed_once, pytree, schema_of
+from vbdrop._torch_compat import functional_program, pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 
@@ -90,8 +90,8 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         ['bias', 'weight']
     """
     try:
-        with padded_sequences(model) as packs, operators_listed_once():
-            program = _functional(export(model, args, dict(kwargs or {})))
+        with padded_sequences(model) as packs:
+            program = functional_program(export(model, args, dict(kwargs or {})))
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
@@ -169,14 +169,6 @@ def _export_as_is(
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program
-
-
-def _functional(program: ExportedProgram) -> ExportedProgram:
-    """The program without writes into its values, and without decompositions of its operations."""
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch's own, about its own code
-        functional: ExportedProgram = program.run_decompositions({})
-    return functional
 
 
 def _read(model: nn.Module, program: ExportedProgram) -> Traced:

@@ -18,8 +18,8 @@ from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement
 from vbdrop.compression.evidence import LIMIT, EvidenceLoss, evidence_lost
 from vbdrop.compression.files.model_file import built_with, save
 from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
-from vbdrop.compression.planning.norm_counts import note_counts
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.replaced_modules import note_replaced
 from vbdrop.compression.removal import Removal, remove
 from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
@@ -230,7 +230,7 @@ class Compression:
             options |= {"judge": judge, "sizes": self._sizes}
             removal = remove(plain, self.traced, self.args, self.kwargs, **options)
         small, plan, left = removal
-        note_counts(plan, small)
+        note_replaced(plan, small)
         if "model" in left:
             self._check_masked(judge, plain)
         reason = "its weight is read outside its own forward, so its rates have no effect and nothing was removed"

@@ -29,7 +29,7 @@ from vbdrop.layers import (
     add_imported_layers_,
 )
 from vbdrop.layers.companions import weight_names
-from vbdrop.layers.computed_weight import gated_product_class
+from vbdrop.layers.computed_weight import GatedProduct, gated_product_class, is_still_product
 from vbdrop.layers.unequal_recurrent import refit_
 
 IMAGE_CHANNELS = 4
@@ -258,7 +258,10 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     survey = Survey(model)
     noisy_layers = [(name, module) for name, module in model.named_modules() if isinstance(module, NoisyLayer)]
     for name, module in noisy_layers:
-        if reason := survey.why_left(module):
+        reason = survey.why_left(module)
+        if isinstance(module, GatedProduct) and not is_still_product(module):
+            reason = "it no longer computes a product with its inputs"
+        if reason:
             raise ValueError(f"`model` cannot become plain: {name or ITSELF} was changed, {reason}.")
     for gated in [module for module in model.modules() if isinstance(module, GatedNorm | GatedAttention)]:
         gated.make_plain_(threshold)

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from vbdrop._torch_compat import OpOverload, pytree, schema_of
+from vbdrop._torch_compat import OpOverload, functional_program, pytree, schema_of
 from vbdrop.analysis.graph import arguments_of
 from vbdrop.exporting.c_builder import Builder, Call, Variable
 from vbdrop.exporting.c_operations import OPERATIONS
@@ -98,8 +98,7 @@ def read_program(model: nn.Module, example: torch.Tensor) -> CProgram:
 def _trace(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
     """The graph of `model` for inputs of the shape of `example`, without in-place operations."""
     with tracing("torch.export cannot trace the model"):
-        program: ExportedProgram = torch.export.export(model, (example,)).run_decompositions({})
-    return program
+        return functional_program(torch.export.export(model, (example,)))
 
 
 def _constants(exported: ExportedProgram) -> dict[str, torch.Tensor]:

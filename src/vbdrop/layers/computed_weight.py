@@ -6,6 +6,9 @@ layer can have gates; without its class, it is a layer of torch with the compute
 
 import copy
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -183,16 +186,11 @@ class GatedProduct(NoisyLayer):
         return _blank, (type(self).plain,), self.__dict__
 
 
-_CLASSES: dict[type[nn.Module], type[GatedProduct]] = {}
-
-
+@cache
 def gated_product_class(plain: type[nn.Module]) -> type[GatedProduct]:
     """The class of such a layer with gates, the same one for each class."""
-    if plain not in _CLASSES:
-        noisy = LAYERS[next(base for base in BASES if issubclass(plain, base))]
-        name, contents = f"Gated{plain.__name__}", {"__module__": __name__, "plain": plain}
-        _CLASSES[plain] = type(name, (GatedProduct, noisy, plain), contents)
-    return _CLASSES[plain]
+    noisy = LAYERS[next(base for base in BASES if issubclass(plain, base))]
+    return type(f"Gated{plain.__name__}", (GatedProduct, noisy, plain), {"__module__": __name__, "plain": plain})
 
 
 def _blank(plain: type[nn.Module]) -> GatedProduct:
@@ -201,17 +199,35 @@ def _blank(plain: type[nn.Module]) -> GatedProduct:
     return kind.__new__(kind)
 
 
+@contextmanager
+def _without_gates(module: GatedProduct) -> Iterator[nn.Module]:
+    """The layer with its own class and without its gates, which come back with the class unless that was changed."""
+    kind = type(module)
+    gates = {name: module._modules.pop(name) for name in module.gate_names if name in module._modules}
+    module.__class__ = kind.plain  # type: ignore[assignment]  # for a moment
+    try:
+        yield module
+    finally:
+        if type(module) is kind.plain:
+            module.__class__ = kind
+        module._modules.update(gates)
+
+
+def is_still_product(module: GatedProduct) -> bool:
+    """Whether the forward of a layer with gates still computes a product with its inputs."""
+    with _without_gates(module) as plain:
+        return computed_weight(plain) is not None
+
+
 def become_noisy_product_(module: GatedProduct) -> None:
     """Let a layer with gates go on as the noisy layer of its parent, with the weight that it computes.
 
     Raises:
         ValueError: If its forward computes something else than a product by now.
     """
-    kind = type(module)
-    gates = {name: module._modules.pop(name) for name in module.gate_names if name in module._modules}
-    module.__class__ = kind.plain  # type: ignore[assignment]  # for a moment
-    done = make_product_(module)
-    module.__class__ = LAYERS[type(module)] if done else kind  # type: ignore[assignment]
-    module._modules.update(gates)
+    name = type(module).plain.__name__
+    with _without_gates(module) as plain:
+        done = make_product_(plain)
     if not done:
-        raise ValueError(f"{kind.plain.__name__} must compute a product with its inputs; by now it does not.")
+        raise ValueError(f"{name} must compute a product with its inputs; by now it does not.")
+    module.__class__ = LAYERS[type(module)]  # type: ignore[assignment]

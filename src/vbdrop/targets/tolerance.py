@@ -12,7 +12,10 @@ from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.shrink_result import CurvePoint
 
 PATIENCE = 2
-"""The walk ends after this many consecutive epochs outside the tolerance."""
+"""The walk ends after this many consecutive epochs outside the tolerance, once it has passed a size within it.
+
+Before that it goes on: the first noise can cost a trained network more for some epochs than the sizes that follow.
+"""
 
 TRIALS = 6
 """The number of sizes tried between the smallest one within the tolerance and the next."""
@@ -56,7 +59,8 @@ class Tolerance:
             self.kept = {"model": copy.deepcopy(pursuit.model.state_dict()), "size": point.size}
         else:
             self.missed.append(point.size)
-        if last or len(self.missed) >= PATIENCE:
+        found = self.kept is not None and self.kept["size"] < pursuit.before
+        if last or (found and len(self.missed) >= PATIENCE):
             self._decide(pursuit)
 
     def _decide(self, pursuit: Pursuit) -> None:

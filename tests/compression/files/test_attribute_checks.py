@@ -2,8 +2,8 @@ import pytest
 from torch import nn
 
 from vbdrop.compression.files.attribute_checks import check_names, check_numbers
-from vbdrop.compression.planning.norm_counts import counted_as, let_norms_count_
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.replaced_modules import counted_as, replace_modules_
 from vbdrop.layers.counted_norm import count_
 
 NET = nn.Sequential(
@@ -68,7 +68,7 @@ def test_what_is_no_norm_over_channels_does_not_count(module):
 
     def applied():
         check_names(plan, model)
-        let_norms_count_(plan, model)
+        replace_modules_(plan, model)
         check_numbers(model)
 
     with pytest.raises(ValueError, match=r"sets '|the norm '0' counts 6 channels"):

@@ -7,8 +7,8 @@ from torch import nn
 from vbdrop._torch_compat import ConvNd, flat_weight_names
 from vbdrop.analysis.layer_shapes import COUNTS, shape_of
 from vbdrop.analysis.rules.bilinear import FEATURES
-from vbdrop.compression.planning.norm_counts import NUMBERS
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.replaced_modules import NUMBERS
 from vbdrop.layers import CountedNorm
 from vbdrop.layers.computed_weight import MARK, base_of
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes

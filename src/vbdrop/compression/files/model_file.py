@@ -24,8 +24,8 @@ from vbdrop.compression.files.outline import filled, outline
 from vbdrop.compression.files.plan_codec import lengthen, shorten
 from vbdrop.compression.files.rice_code import Positions, decode_positions, encode_positions
 from vbdrop.compression.files.sparse_tensors import from_stored, to_stored
-from vbdrop.compression.planning.norm_counts import scale_bytes
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.replaced_modules import scale_bytes
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.files import write_atomically
 from vbdrop.models import CLASSES

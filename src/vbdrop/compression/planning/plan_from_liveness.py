@@ -10,8 +10,8 @@ from vbdrop.analysis.channel_facts import WORTH_A_COPY
 from vbdrop.analysis.layer_shapes import INSTANCE_NORMS, owner, shape_of
 from vbdrop.analysis.liveness import Liveness, Uses, carriers
 from vbdrop.analysis.weight_uses import positions
-from vbdrop.compression.planning.norm_counts import counted_as, note_counts
 from vbdrop.compression.planning.plan import Merge, Plan, WeightLayout
+from vbdrop.compression.planning.replaced_modules import counted_as, note_replaced
 from vbdrop.layers.companions import companion
 
 
@@ -92,7 +92,7 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
             plan.attributes.setdefault(path, {}).update(
                 num_groups=groups, num_channels=int(liveness.kept(channels).sum())
             )
-    note_counts(plan, facts.model)
+    note_replaced(plan, facts.model)
     for node, channels in () if facts.rewrite else facts.counted.items():
         site = facts.norm_site(node)
         if site is None or "count" in plan.attributes.get(site.path, {}):  # it counts already

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vbdrop.analysis.layer_shapes import beside, owner
-from vbdrop.compression.planning.norm_counts import let_norms_count_, made_by_counting
 from vbdrop.compression.planning.plan import Cut, Plan
+from vbdrop.compression.planning.replaced_modules import made_by_replacing, replace_modules_
 from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy, shared_cuts
 from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
 from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
@@ -98,7 +98,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
-    let_norms_count_(plan, model)
+    replace_modules_(plan, model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors |= parameters
     if plan.program is not None and (optimizer is not None or is_bayesian(model)):
@@ -150,7 +150,7 @@ def _replace_(tensor: Tensor, small: Tensor) -> None:
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
     """Check that the target has the tensors that the plan is for."""
-    made = made_by_counting(plan, tensors)
+    made = made_by_replacing(plan, tensors)
     for name, shape in plan.shapes.items():
         if name in made:
             continue

@@ -1,4 +1,8 @@
-"""Normalisations that count channels that were removed, as numbers in a plan."""
+"""Modules that a plan replaces before its cuts, and what it says of them in numbers.
+
+They are normalisations that count removed channels, attentions of torch in the open, and layers that computed their
+weight themselves.
+"""
 
 from collections.abc import Mapping
 
@@ -22,15 +26,15 @@ def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[st
     return dict(zip(NUMBERS, (count, from_end, list(KINDS).index(kind), scaled), strict=True))
 
 
-def note_counts(plan: Plan, model: nn.Module) -> None:
-    """Add the counted norms that a model already has to a plan, so that a fresh model gets them, too.
+def note_replaced(plan: Plan, model: nn.Module) -> None:
+    """Add the modules that were replaced in a model to a plan, so that a fresh model gets them, too.
 
-    The same for attentions in the open, by the number of their heads, and for layers that have lost their class, since
-    it computed their weight.
+    These are counted norms, attentions in the open, by the number of their heads, and layers that have lost the class
+    that computed their weight.
 
     Example:
         >>> plan = Plan()
-        >>> note_counts(plan, nn.Sequential(count_(nn.LayerNorm(2), "layer", 3)))
+        >>> note_replaced(plan, nn.Sequential(count_(nn.LayerNorm(2), "layer", 3)))
         >>> plan.attributes
         {'0': {'count': 3, 'from_end': 1, 'formula': 0, 'scaled': 0}}
     """
@@ -54,17 +58,17 @@ def scale_bytes(plan: Plan) -> int:
     return 2 * 8 * sum(numbers.get("scaled", 0) for numbers in counted_norms(plan).values())
 
 
-def made_by_counting(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
-    """The tensors of a plan that a fresh model lacks, since its norms are not counted yet."""
+def made_by_replacing(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
+    """The tensors of a plan that a fresh model lacks, since its norms do not count yet."""
     names = {f"{path}.{name}".lstrip(".") for path in counted_norms(plan) for name in ("scale", "weight")}
     return names & plan.shapes.keys() - tensors.keys()
 
 
-def let_norms_count_(plan: Plan, model: nn.Module) -> None:
-    """Turn the norms of a model into counted ones as a plan says, in place; those that already are stay as they are.
+def replace_modules_(plan: Plan, model: nn.Module) -> None:
+    """Replace the modules of a model as a plan says, in place; those that already are replaced stay as they are.
 
-    A converted norm has its gates in the place of the scale. An attention of torch whose heads the plan names is
-    opened, and a layer that computes its weight itself becomes one of torch.
+    A norm becomes a counted one; a converted norm has its gates in the place of the scale. An attention of torch whose
+    heads the plan names is opened, and a layer that computes its weight itself becomes one of torch.
 
     Raises:
         ValueError: If a module is no normalisation that could, or counts another number, or is no such layer.
