@@ -73,17 +73,18 @@ def functional_program(program: ExportedProgram) -> ExportedProgram:
     """
     listed = getattr(_exported_program, "_collect_all_valid_cia_ops", None)
     preservable = getattr(torch._export.utils, "_is_preservable_cia_op", None)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch's own, about its own code
-        if listed is None or preservable is None:  # another version of torch
-            return program.run_decompositions({})
+    if listed is not None and preservable is not None:  # as in this version of torch
         targets = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
         kept = {target for target in targets if preservable(target)}
         _exported_program._collect_all_valid_cia_ops = lambda: kept
-        try:
-            return program.run_decompositions({})
-        finally:
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # torch's own, about its own code
+            functional: ExportedProgram = program.run_decompositions({})
+    finally:
+        if listed is not None:
             _exported_program._collect_all_valid_cia_ops = listed
+    return functional
 
 
 def autocast_is_on() -> bool:

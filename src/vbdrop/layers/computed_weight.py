@@ -8,7 +8,6 @@ import copy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -186,11 +185,16 @@ class GatedProduct(NoisyLayer):
         return _blank, (type(self).plain,), self.__dict__
 
 
-@cache
+_CLASSES: dict[type[nn.Module], type[GatedProduct]] = {}
+
+
 def gated_product_class(plain: type[nn.Module]) -> type[GatedProduct]:
     """The class of such a layer with gates, the same one for each class."""
-    noisy = LAYERS[next(base for base in BASES if issubclass(plain, base))]
-    return type(f"Gated{plain.__name__}", (GatedProduct, noisy, plain), {"__module__": __name__, "plain": plain})
+    if plain not in _CLASSES:
+        noisy = LAYERS[next(base for base in BASES if issubclass(plain, base))]
+        name, contents = f"Gated{plain.__name__}", {"__module__": __name__, "plain": plain}
+        _CLASSES[plain] = type(name, (GatedProduct, noisy, plain), contents)
+    return _CLASSES[plain]
 
 
 def _blank(plain: type[nn.Module]) -> GatedProduct:

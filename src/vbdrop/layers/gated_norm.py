@@ -1,6 +1,5 @@
 """A normalisation over channels with gated inputs, so that it reads a dead channel of a residual stream as zero."""
 
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -62,10 +61,15 @@ class GatedNorm(nn.Module):
         return _blank, (type(self).plain,), self.__dict__
 
 
-@cache
+_CLASSES: dict[type[nn.Module], type[GatedNorm]] = {}
+
+
 def gated_class(plain: type[nn.Module]) -> type[GatedNorm]:
     """The gated subclass of a normalisation class; the same class always gives the same subclass."""
-    return type(f"Gated{plain.__name__}", (GatedNorm, plain), {"__module__": __name__, "plain": plain})
+    if plain not in _CLASSES:
+        name, contents = f"Gated{plain.__name__}", {"__module__": __name__, "plain": plain}
+        _CLASSES[plain] = type(name, (GatedNorm, plain), contents)
+    return _CLASSES[plain]
 
 
 def _blank(plain: type[nn.Module]) -> GatedNorm:

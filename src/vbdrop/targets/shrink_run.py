@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.targets.batches import Batches, ModelBatch
 from vbdrop.targets.kept_models import STEP, KeptModels
-from vbdrop.targets.losses import Loss, checked_loss, error_of
+from vbdrop.targets.losses import Loss, checked_loss, error_of, standard_error
 from vbdrop.targets.path import Stage
 from vbdrop.targets.progress import Progress
 from vbdrop.targets.prunable import plain_without, prunables
@@ -106,7 +107,9 @@ class ShrinkRun:
         self._shrink_every = shrink_every
         self._reshaping: Reshaping | None = None
         self._pressed = epochs - self.refine_epochs
-        self._tolerance = None if target.within is None else Tolerance(target.within, self._error)
+        self._tolerance = (
+            None if target.within is None else Tolerance(target.within, self._error, self.refine_epochs // 2)
+        )
         if target.within is not None and not self.train_epochs < self._pressed < epochs:
             raise ValueError(
                 f"`epochs` must leave at least one epoch to press and one to refine for a target with `within`; "
@@ -156,7 +159,7 @@ class ShrinkRun:
                 if self.done == self.train_epochs:
                     self._start_pressing()
                     if self._tolerance is not None and self._pursuit is not None:
-                        self._tolerance.begin(self._pursuit, self.error_before)
+                        self._tolerance.begin(self._pursuit, self.error_before, self._standard_error())
                 loss = self._epoch()
                 self.done += 1
                 self._note(loss)
@@ -245,6 +248,12 @@ class ShrinkRun:
             return error
         return None if self.valid is None else error_of(model, self.valid, self.loss)
 
+    def _standard_error(self) -> float:
+        """The standard error of the initial error, as far as it is known."""
+        if self.valid is None or self._asked.evaluate is not None or self.error_before is None:
+            return 0.0
+        return standard_error(self.error_before, self.model, self.valid)
+
     def _judged(self, plain: nn.Module) -> float | None:
         """The error of a plain network in mid-epoch, without affecting the noise or the order of the data."""
         if self.valid is None and self._asked.evaluate is None:
@@ -269,6 +278,13 @@ class ShrinkRun:
         pursuit = self._pursuit
         small, size = self._fitting(pursuit)
         error = self._error(small.model)
+        if self._tolerance is not None and error is not None and not self._tolerance.fits(error):
+            warnings.warn(
+                f"the error ended at {error:.4g}, more than {self._tolerance.within:g} above the start "
+                f"({self._tolerance.start:.4g}), although it was within that before the last epochs: give the run more "
+                "epochs, or more of them to refine (`refine` of the Target).",
+                stacklevel=4,
+            )
         return ShrinkResult(
             small, self._asked, self.pursued, None if self._tolerance else pursuit.limit, pursuit.before, size,
             self.error_before, error, self.curve, pursuit.walk, pursuit.cut_cost,

@@ -21,7 +21,8 @@ PROJECT = Path(__file__).parents[3]
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="NOT TESTED: only Linux tells the peak of a process"
 )
-def test_a_hostile_file_is_refused_or_loads_within_bounded_memory(tmp_path):
+def test_a_hostile_file_is_refused_or_loads_within_bounded_memory(bases, tmp_path):
+    torch.save(bases, tmp_path / hostile_files.BASES)
     number = count(sample=30, full=5000)
     command = [sys.executable, "-m", "tests.compression.files.hostile_files", str(tmp_path), str(number), "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
