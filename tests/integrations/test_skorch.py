@@ -154,6 +154,17 @@ def test_a_summed_loss_is_refused():
         classifier(network, criterion__reduction="sum").fit(*features())
 
 
+def test_with_a_target_the_log_variances_are_quick_enough_to_die():
+    """Where they are as slow as the weights, the target is met by a cut alone, of weights that the network needs."""
+    x, y = features()
+    net = classifier(network, target=vbdrop.Target(weights=3), max_epochs=8, batch_size=16, train_split=None, lr=1e-3)
+    net.fit(x, y)
+    rates = {id(p) for name, p in net.module_.named_parameters() if name.endswith("log_sigma2")}
+    lrs = {group["lr"] for group in net.optimizer_.param_groups for p in group["params"] if id(p) in rates}
+    assert len(lrs) == 1
+    assert lrs.pop() > 0.01
+
+
 def test_a_target_is_reached_within_the_epochs():
     x, y = features()
     target = vbdrop.Target(weights=3)

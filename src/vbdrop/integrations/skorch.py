@@ -88,7 +88,7 @@ class VBDropCallback(callbacks.Callback):
                 raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
             session = Session((), self.objective(net, dataset_train))
             session.prepare_(net.module_)
-            session.attach(net.optimizer_)
+            session.attach(net.optimizer_, steps=net.max_epochs * len(net.get_iterator(dataset_train, training=True)))
             self.session_ = session
         self.elbo_.epoch = len(net.history) - 1
 
