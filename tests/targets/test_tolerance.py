@@ -71,8 +71,26 @@ def test_a_walk_goes_on_from_its_checkpoint_to_the_same_bits(data, tmp_path):
 def test_where_nothing_smaller_is_within_the_whole_network_stays(data):
     errors = iter([0.0, *[9.0] * 50])
     target = vbdrop.Target(within=0.1, evaluate=lambda model: next(errors), train=0.0, unit="weights")
-    result = vbdrop.shrink(make(), data, target=target, epochs=6)
+    with pytest.warns(UserWarning, match=r"the error ended at 9, more than 0.1 above the start \(0\)"):
+        result = vbdrop.shrink(make(), data, target=target, epochs=6)
     assert result.size == result.before
+
+
+def test_a_size_is_chosen_by_its_error_after_training_at_it(data):
+    """Under pressure nothing smaller fits; of the trials the first does, and the second, at a smaller size, does not."""
+    judged = []
+
+    def evaluate(model):
+        judged.append(vbdrop.compress(model, data[0][:2]).summary().after.nonzeros)
+        pressed = range(1, 8)  # the epochs of the walk come after the start
+        return 9.0 if len(judged) - 1 in pressed or judged[-1] < 30 else 0.0
+
+    target = vbdrop.Target(within=0.1, evaluate=evaluate, train=0.0, refine=0.3, unit="weights")
+    result = vbdrop.shrink(make(), data, target=target, epochs=10)
+    assert 30 <= result.size < result.before / 2
+    assert result.error == 0.0
+    tried = [point.size for point in result.curve if point.stage == "refine"]
+    assert tried[-1] == result.size
 
 
 def test_a_shock_of_the_first_epochs_does_not_end_the_walk(data):
