@@ -160,6 +160,7 @@ def reused(net: RandomNet) -> Step:
         name
         for name, layer in net.layers.items()
         if getattr(layer, "in_channels", getattr(layer, "num_features", None)) == width
+        and not isinstance(layer, nn.Conv3d)  # which does not take these values as they are
     ]
     if not fitting:
         return activation(net)
