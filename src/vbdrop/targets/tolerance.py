@@ -83,7 +83,7 @@ class Tolerance:
         if self.trying:
             self._judge_trial(pursuit, point)
         else:
-            self._walk(pursuit, point, last)
+            self._walk(pursuit, point)
             if not last:
                 return
             self.trying = True
@@ -93,21 +93,23 @@ class Tolerance:
         else:
             self._decide(pursuit)
 
-    def _walk(self, pursuit: Pursuit, point: CurvePoint, last: bool) -> None:
-        """Keep a state of the walk."""
-        fits = self.fits(point.error)
-        if fits:
-            self.good = min(self.good, point.size)
-        if fits or last or point.size <= STEP * self.states[-1]["size"]:
-            self.states.append(_state_of(pursuit, point.size))
+    def _walk(self, pursuit: Pursuit, point: CurvePoint) -> None:
+        """Keep a state of the walk; what is larger than one that fits is not needed any more."""
         self.bad = max(pursuit.least, point.size)
+        if self.fits(point.error):
+            self.good = point.size
+            self.states = [_state_of(pursuit, point.size)]
+        elif point.size <= STEP * self.states[-1]["size"]:
+            self.states.append(_state_of(pursuit, point.size))
 
     def _judge_trial(self, pursuit: Pursuit, point: CurvePoint) -> None:
+        """Halve what is left between the size that fits and the one that does not."""
         if self.fits(point.error, self.reserve):
             self.good = point.size
             self.best = _state_of(pursuit, point.size)
         else:
             self.bad = point.size
+        self.states = [state for state in self.states if state["size"] >= self.bad]
 
     def _cut_to(self, pursuit: Pursuit, size: float) -> None:
         """Cut the next larger state of the walk to a size."""
