@@ -60,6 +60,22 @@ def test_a_mask_for_heads_that_are_not_there_is_refused():
         open_(nn.MultiheadAttention(6, 3))(x, x, x, attn_mask=torch.zeros(8, 5, 5))
 
 
+@pytest.mark.parametrize("needed", [True, False])
+def test_the_hint_of_a_causal_mask_needs_the_mask(needed):
+    """Without it, torch raises; to attend to what comes later would be wrong without a word."""
+    torch.manual_seed(0)
+    closed, x = nn.MultiheadAttention(12, 3, batch_first=True).eval(), torch.randn(2, 5, 12)
+    opened = open_(copy.deepcopy(closed))
+    for attention in (closed, opened):
+        with pytest.raises(RuntimeError, match="is_causal"):
+            attention(x, x, x, need_weights=needed, is_causal=True)
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    wanted, found = (
+        attention(x, x, x, need_weights=needed, attn_mask=mask, is_causal=True)[0] for attention in (closed, opened)
+    )
+    torch.testing.assert_close(found, wanted)
+
+
 def test_what_cannot_be_opened_says_why():
     class Own(nn.MultiheadAttention):
         pass

@@ -38,7 +38,13 @@ class OpenAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attended values and, if requested, the attention weights, as torch returns them."""
+        """The attended values and, if requested, the attention weights, as torch returns them.
+
+        Raises:
+            RuntimeError: If ``is_causal`` is given without the mask of which it is a hint, as with torch.
+        """
+        if is_causal and attn_mask is None:
+            raise RuntimeError("`is_causal` is a hint about `attn_mask`, which must be given, too; got None.")
         batched, order = query.dim() == 3, not self.batch_first and query.dim() == 3
         projected = self._projected(query, key, value)
         projected = projected if batched else [part.unsqueeze(0) for part in projected]
