@@ -62,3 +62,14 @@ def test_a_gate_is_part_of_its_first_reader_and_copies_keep_it_shared():
         assert other[0].a is not gate
     assert own_gates(model[1]) == {}
     assert own_gates(gate, "x.") == {"x.": gate}
+
+
+def test_a_gate_that_is_not_sampled_has_no_noise_beside_one_that_is():
+    """As where `vbdrop.sampling` is given a part of a model, which shares gates with the rest."""
+    a, b = gates(1, 2, log_sigma2=-2.0)
+    shared = SharedGate(-1, {"a": a, "b": b}, [a, b], torch.arange(3)).eval()
+    a.sampling = True
+    torch.manual_seed(0)
+    out = shared(torch.ones(6, 3)).detach()
+    assert torch.equal(out[:, 1:], torch.ones(6, 2))
+    assert len(set(out[:, 0].tolist())) == 6

@@ -88,11 +88,11 @@ class SharedGate(nn.Module):
         parts = [gate.used(training=self.training) for gate in self.all_gates]
         means = torch.cat([mean for mean, _ in parts])
         trailing = [1] * (-self.axis - 1)
-        deviations = [deviation for _, deviation in parts if deviation is not None]
-        if not deviations:
+        if all(deviation is None for _, deviation in parts):
             return self._spread(means).view(-1, *trailing).to(x.dtype)
         samples = x.shape[: x.dim() + self.axis]
         noise = torch.randn(*samples, len(means), dtype=means.dtype, device=means.device)
+        deviations = [torch.zeros_like(mean) if deviation is None else deviation for mean, deviation in parts]
         drawn = means + torch.cat(deviations) * noise
         return self._spread(drawn).reshape(*samples, -1, *trailing).to(x.dtype)
 
