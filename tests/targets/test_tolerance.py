@@ -77,7 +77,7 @@ def test_where_nothing_smaller_is_within_the_whole_network_stays(data):
 
 
 def test_a_size_is_chosen_by_its_error_after_training_at_it(data):
-    """Under pressure nothing smaller fits; of the trials the first does, and the second, at a smaller size, does not."""
+    """Under pressure nothing smaller fits; a size that was tried does."""
     judged = []
 
     def evaluate(model):

@@ -108,20 +108,28 @@ def _all_of_unit(which: Tensor, units: Tensor) -> Tensor:
 
 
 def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
-    """The outputs that are constant, are not returned by the model, and do not carry other constants."""
-    traced, needed = actual.facts.traced, set[int]()
+    """The outputs that are constant, are not returned by the model, and do not carry other constants.
+
+    Of several that are tied to each other, one is enough to carry.
+    """
+    if weight not in actual.uses:
+        return torch.zeros_like(outputs.known)
+    traced, returned, carrying = actual.facts.traced, set[int](), set[int]()
     for result in [*traced.results, *traced.effects]:
         channels = actual.facts.channels(result)
-        needed |= set() if channels is None else set(actual.root[channels.units].tolist())
+        returned |= set() if channels is None else set(actual.root[channels.units].tolist())
     for uses in actual.uses.values():
         inputs = uses.first.inputs
         chosen = carriers(uses, actual.carried(uses), actual.kept(inputs))
-        needed |= set(actual.root[inputs.units[chosen]].tolist())
-    if weight not in actual.uses:
-        return torch.zeros_like(outputs.known)
-    own = actual.uses[weight].first.outputs
-    free = torch.tensor([unit not in needed for unit in actual.root[own.units].tolist()])
-    return own.known & free
+        carrying |= set(actual.root[inputs.units[chosen]].tolist())
+    own, carrier = actual.uses[weight].first.outputs, dict[int, int]()
+    free = [
+        root not in returned and (root not in carrying or (known and carrier.setdefault(root, unit) != unit))
+        for unit, root, known in zip(
+            own.units.tolist(), actual.root[own.units].tolist(), own.known.tolist(), strict=True
+        )
+    ]
+    return own.known & torch.tensor(free)
 
 
 def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
