@@ -33,3 +33,17 @@ def test_groups_of_equal_size_are_the_reason_of_what_they_keep():
     stays = small.model.get_submodule("0").out_channels - 5
     assert stays > 0
     assert small.left["0"] == f"{stays} of 8 outputs are dead but kept: {LAYOUT}"
+
+
+@torch.no_grad()
+def test_a_constant_that_stays_with_the_one_that_carries_it_is_named():
+    """The convolution needs one constant channel because of its padding; the group of the norm has two."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.GroupNorm(3, 6), nn.Conv2d(6, 2, 3, padding=1)).double().eval()
+    model[0].weight[2:4] = model[0].bias[2:4] = 0
+    model[1].bias.uniform_(0.5, 1.5)
+    x = torch.randn(2, 3, 6, 6).double()
+    small = compress(model, x)
+    assert small.model.get_parameter("0.weight").shape[0] == 6
+    assert small.left["0"].startswith("1 of 6 outputs is dead but kept")
+    torch.testing.assert_close(small.model(x), model(x))
