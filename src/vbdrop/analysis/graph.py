@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from vbdrop._torch_compat import functional_program, pytree, schema_of
+from vbdrop._torch_compat import functional_program, holds, pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 
@@ -224,7 +224,7 @@ def _guards(inputs: list[fx.Node]) -> dict[str, int]:
 
 def _holds(expression: Any, size: int) -> bool:  # noqa: ANN401 -- an expression of sympy
     try:
-        return bool(expression.subs(dict.fromkeys(expression.free_symbols, size)))
+        return holds(expression, dict.fromkeys(expression.free_symbols, size))
     except (TypeError, ZeroDivisionError):  # undecidable
         return True
 

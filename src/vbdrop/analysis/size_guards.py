@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
-from vbdrop._torch_compat import pytree
+from vbdrop._torch_compat import holds, pytree
 from vbdrop.analysis.graph import TRIED_BATCHES, export, is_tensor
 
 Axis = tuple[int, int]
@@ -141,7 +141,7 @@ def _violating(expression: Any, symbol: Any, hints: Mapping[Any, int]) -> int | 
     """The first size at which an expression fails, with all other sizes as in the example."""
     for size in TRIED_BATCHES:
         try:
-            if not bool(expression.subs({**hints, symbol: size})):
+            if not holds(expression, {**hints, symbol: size}):
                 found: int = size
                 return found
         except Exception:  # sympy and torch raise many kinds of errors where it is undecidable
