@@ -316,20 +316,23 @@ def block(net: RandomNet) -> Step:
     return Step(call, [net.add(Block(net.widths[source], net.random))], [source], net.widths[source])
 
 
-class OverPixels(nn.Module):
-    """A recurrent layer over the pixels, and what is read of it: its outputs, with or without its last states."""
+class OverRows(nn.Module):
+    """A recurrent layer over the rows, and what is read of it: its outputs, with or without its last states.
+
+    Over all pixels it would be the same, but a trace takes its time for every step.
+    """
 
     def __init__(self, layer: nn.RNNBase, with_states: bool) -> None:
         super().__init__()
         self.layer, self.with_states = layer, with_states
 
     def forward(self, x: Tensor) -> Tensor:
-        out, states = self.layer(x.flatten(2).mT)
+        out, states = self.layer(x.mean(3).mT)
         if self.with_states:
             last = states[0] if isinstance(self.layer, nn.LSTM) else states
             ends = torch.cat([last[-2], last[-1]], 1) if self.layer.bidirectional else last[-1]
             out = out * torch.sigmoid(ends).unsqueeze(1)
-        return out.mT.unflatten(2, x.shape[2:])
+        return out.mT.unsqueeze(3).expand(-1, -1, -1, x.shape[3])
 
 
 def recurrent(net: RandomNet) -> Step:
@@ -339,7 +342,7 @@ def recurrent(net: RandomNet) -> Step:
     kind = draw.choice([nn.LSTM, nn.GRU, nn.RNN])
     if kind is nn.LSTM and hidden > 2 and draw.random() < 0.4:
         options["proj_size"] = hidden - 1
-    layer = OverPixels(kind(width, hidden, batch_first=True, **options), draw.random() < 0.4)
+    layer = OverRows(kind(width, hidden, batch_first=True, **options), draw.random() < 0.4)
     outputs = options.get("proj_size", hidden) * (1 + both)
     return Step(call, [net.add(layer)], [source], outputs)
 
