@@ -33,6 +33,7 @@ class RandomNet(nn.Module):
         self.random = random.Random(seed)
         parts = STREAM_PARTS if streams else PARTS
         self.reads_twice: set[int] = set()
+        self.never_called: set[str] = set()
         self.layers = nn.ModuleDict()
         self.widths = [3]
         self.steps: list[Step] = []
@@ -165,6 +166,8 @@ def reused(net: RandomNet) -> Step:
     if not fitting:
         return activation(net)
     name = net.random.choice(fitting)
+    if name in net.never_called:  # until now
+        net.reads_twice.add(len(net.steps) + 1)
     return Step(call, [name], [source], getattr(net.layers[name], "out_channels", width))
 
 
@@ -405,7 +408,9 @@ def read_directly(net: RandomNet) -> Step:
     """A convolution that is never called."""
     source, outputs = net.source(), net.random.randint(1, 6)
     layer = nn.Conv2d(net.widths[source], outputs, 1)
-    return Step(lambda layer, x: F.conv2d(x, layer.weight, layer.bias), [net.add(layer)], [source], outputs)
+    name = net.add(layer)
+    net.never_called.add(name)
+    return Step(lambda layer, x: F.conv2d(x, layer.weight, layer.bias), [name], [source], outputs)
 
 
 def size_branch(net: RandomNet) -> Step:
