@@ -64,6 +64,7 @@ def test_everything_it_shows_is_what_this_run_measured(vbdrop, results, tmp_path
     assert "there is no C compiler on the PATH" in rows(again.out)["one digit, C"]
 
 
+@only_in_stress
 def test_whole_neurons(vbdrop, tmp_path):
     result = vbdrop("demo", "--units", "--epochs", 1, "--records", tmp_path)
     assert result.code == 0

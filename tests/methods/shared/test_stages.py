@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tests.stress import count
 from tests.trained import above, below
 from torch import nn
 
@@ -112,7 +113,8 @@ def test_the_penalty_waits_and_rises_after_the_first_stage(name):
 
 @pytest.mark.trained
 @staged
-@pytest.mark.parametrize("shrink_every", [None, 1])
+@pytest.mark.stress
+@pytest.mark.parametrize("shrink_every", [1, None][: count(1, 2)])
 def test_a_killed_run_goes_on_with_the_same_bits_in_every_stage(task, tmp_path, name, shrink_every):
     """Killed while the plain network trains, and while the survivors do."""
     method = made(name, pretrain=0.3, refine=0.3)
