@@ -50,7 +50,7 @@ test: check ## run everything a change must pass: check, all tests, all examples
 
 $(EXTRAS): $(READY)
 	@echo "==> installing the trainers into $(VENV) (once; a minute or two)"
-	@$(PY) -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[lightning,transformers,skorch,ray]'
+	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[lightning,transformers,skorch,ray]'
 	@touch $@
 
 test-integrations: $(EXTRAS) ## install the trainers of other packages, and run the tests that need them
