@@ -1,9 +1,10 @@
 """Try every architecture of the table: convert, train a step, kill channels, compress, compare, save, export.
 
-    python -m benchmarks.models [--only PATTERN] [--output models.jsonl] [--list]
+    python -m benchmarks.models [--only PATTERN] [--output benchmarks/models/results.jsonl] [--list]
 
 Each entry runs in a process of its own, with a limit of time and memory, and becomes a line of JSON. With ``--output``
-what the file has is not tried again. `python -m tools.models_page models.jsonl` makes ``docs/models.md`` of it.
+what the file has is not tried again. ``results.jsonl`` beside this file is what ``docs/models.md`` is made of, by
+`python -m tools.models_page benchmarks/models/results.jsonl`.
 """
 
 import argparse

@@ -35,6 +35,13 @@ def test_the_page_has_every_entry_with_its_figures_and_reasons(tmp_path):
     assert "1 of the rows are of an earlier version of vbdrop (†)." in page.read_text()
 
 
+def test_the_page_of_the_documentation_is_made_of_the_results_beside_the_benchmark(tmp_path):
+    page = tmp_path / "models.md"
+    page.write_text(PAGE.read_text())
+    main([str(PAGE.parents[1] / "benchmarks" / "models" / "results.jsonl"), "--page", str(page)])
+    assert page.read_text() == PAGE.read_text()
+
+
 def test_a_page_without_marks_is_refused(tmp_path):
     (tmp_path / "models.jsonl").write_text(json.dumps(GOOD))
     (tmp_path / "models.md").write_text("# Models\n")
