@@ -92,7 +92,7 @@ def holds(condition: Any, sizes: Mapping[Any, int]) -> bool:  # noqa: ANN401 -- 
     """Whether a condition on sizes that torch has noted in a trace is true for these.
 
     Args:
-        condition: The condition, or its value.
+        condition: The condition.
         sizes: The size that each symbol stands for.
 
     Raises:

@@ -182,3 +182,9 @@ def test_a_model_with_a_layer_that_changed_since_stays_as_it_was(monkeypatch):
     assert [type(layer) for layer in model] == kinds
     assert model.state_dict().keys() == state.keys()
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_on_the_meta_device_it_becomes_plain_without_a_trial():
+    model = nn.Sequential(nn.Linear(4, 4), Written(4, 3))
+    vbdrop.convert_(model, vbdrop.Units())
+    assert type(vbdrop.deterministic_(model.to("meta"))[1]) is nn.Linear

@@ -218,9 +218,9 @@ def _without_gates(module: GatedProduct) -> Iterator[nn.Module]:
 
 
 def is_still_product(module: GatedProduct) -> bool:
-    """Whether the forward of a layer with gates still computes a product with its inputs."""
+    """Whether the forward of a layer with gates still computes a product; on the meta device it is taken for one."""
     with _without_gates(module) as plain:
-        return computed_weight(plain) is not None
+        return any(parameter.is_meta for parameter in plain.parameters()) or computed_weight(plain) is not None
 
 
 def become_noisy_product_(module: GatedProduct) -> None:

@@ -47,6 +47,7 @@ class Tolerance:
         bad: The largest size below it that is not known to fit.
         best: The smallest state that was tried and fits, or None.
         left: The trials that remain.
+        trying: Whether the walk is over.
         decided: Whether the size is found.
     """
 
