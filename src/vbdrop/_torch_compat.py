@@ -38,6 +38,7 @@ __all__ = [
     "TorchDispatchMode",
     "autocast_is_on",
     "default_store",
+    "detached_activations",
     "flat_weight_names",
     "forward_mode_is_on",
     "functional_program",
@@ -215,19 +216,34 @@ def is_sharded(model: nn.Module) -> bool:
     return any(local_shard(parameter) is not parameter for parameter in model.parameters())
 
 
+def detached_activations(model: nn.Module) -> dict[int, Any]:
+    """A memo for `copy.deepcopy` in which activations that modules keep are without their graph.
+
+    Such a tensor belongs to the graph of the last forward, and torch refuses to copy it.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> model.last = model(torch.zeros(1, 2))
+        >>> copy.deepcopy(model, detached_activations(model)).last.grad_fn is None
+        True
+    """
+    leaves = [leaf for module in model.modules() for leaf in pytree.tree_leaves(dict(vars(module)))]
+    return {id(leaf): leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_leaf}
+
+
 def whole_copy(model: nn.Module) -> nn.Module:
     """A deep copy with whole parameters, gathered where ``fully_shard`` has distributed them over processes.
 
-    All of these processes have to call it, and each gets a copy.
+    All of these processes have to call it, and each gets a copy. Activations that a module keeps lose their graph.
 
     Example:
         >>> model = nn.Linear(2, 2)
         >>> whole_copy(model) is model
         False
     """
+    memo = detached_activations(model)
     if not is_sharded(model):
-        return copy.deepcopy(model)
-    memo: dict[int, Any] = {}
+        return copy.deepcopy(model, memo)
     for parameter in model.parameters():
         if local_shard(parameter) is not parameter:
             whole = whole_tensor(parameter.detach()).clone()  # one process has the whole of it already

@@ -5,6 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vbdrop.analysis.graph import trace
 from vbdrop.analysis.weight_uses import positions
+from vbdrop.compression import compress
 
 
 def macs(model: nn.Module, x: torch.Tensor) -> int:
@@ -37,3 +38,43 @@ def test_each_step_each_vector_and_each_use_counts():
     found = positions(trace(transformer, (NETS["transformer"].example(),)))
     assert found["encoder.layers.0.self_attn.in_proj_weight"] == 5
     assert found["head.0.weight"] == 1
+
+
+class Product(nn.Module):
+    """A weight of a shape, and what a function of it and of the input gives."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.weight, self.function = nn.Parameter(torch.randn(shape)), function
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+def test_a_weight_on_the_left_and_a_stack_of_weights_count_their_products():
+    assert macs(Product(lambda w, x: w @ x, 5, 7), torch.zeros(2, 7, 11)) == 5 * 7 * 11
+    assert macs(Product(lambda w, x: x.unsqueeze(1) @ w, 4, 7, 5), torch.zeros(2, 3, 7)) == 4 * 3 * 7 * 5
+    assert macs(Product(lambda w, x: torch.addmm(torch.zeros(5), x, w), 7, 5), torch.zeros(2, 7)) == 7 * 5
+
+
+def test_steps_and_examples_are_told_apart():
+    one_step = 16 * (5 + 4)
+    assert macs(nn.LSTM(5, 4, bias=False).eval(), torch.zeros(7, 2, 5)) == 7 * one_step
+    assert macs(nn.LSTM(5, 4, bias=False, batch_first=True).eval(), torch.zeros(2, 7, 5)) == 7 * one_step
+    assert macs(nn.LSTM(5, 4, bias=False).eval(), torch.zeros(7, 5)) == 7 * one_step
+    assert macs(nn.Conv2d(3, 4, 3, bias=False).eval(), torch.zeros(3, 8, 8)) == 36 * 4 * 27
+
+
+def test_a_parameter_that_is_only_added_counts_zero():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pos, self.layer = nn.Parameter(torch.randn(1, 4)), nn.Linear(4, 9)
+
+        def forward(self, x):
+            return self.layer(x + self.pos.expand(len(x), -1))
+
+    assert positions(trace(Net().eval(), (torch.zeros(2, 4),))) == {"layer.weight": 1, "pos": 0}
+    for product in (lambda w, x: x @ w.t(), lambda w, x: x @ (w + 1).t(), lambda w, x: (x.unsqueeze(1) * w).sum(-1)):
+        assert positions(trace(Product(product, 5, 7), (torch.zeros(2, 7),))) == {}
+    assert compress(Net(), torch.zeros(2, 4), max_macs=36).summary().after.macs == 36

@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from vbdrop.analysis.channels import Channels, Grid, Stack, UnitSets
 from vbdrop.analysis.graph import Traced
-from vbdrop.analysis.layer_shapes import owner, shape_of
+from vbdrop.analysis.layer_shapes import beside, owner, shape_of
 from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
 from vbdrop.layers import OpenAttention
 from vbdrop.layers.companions import companion
@@ -218,10 +218,18 @@ class ChannelFacts:
         return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
 
     def has_own_bias(self, weight: str, bias: str | None) -> bool:
-        """Whether a weight belongs to one module and is used with that module's bias, or with none if it has none."""
-        modules = {id(self.model.get_submodule(owner(alias))) for alias in self.aliases(weight)}
-        own = companion(weight, "bias")
-        return len(modules) == 1 and (bias in self.aliases(own) if own in self._tensors else bias is None)
+        """Whether a weight belongs to one module and is used with that module's bias, or with none if it has none.
+
+        A module without one can be given one, under the name ``bias``, if the weight has the name ``weight``.
+        """
+        aliases, own = self.aliases(weight), companion(weight, "bias")
+        module = self.model.get_submodule(owner(weight))
+        if any(self.model.get_submodule(owner(alias)) is not module for alias in aliases):
+            return False
+        if own in self._tensors:
+            return bias in self.aliases(own)
+        is_free = getattr(module, "bias", None) is None
+        return bias is None and is_free and all(alias == beside(alias, "weight") for alias in aliases)
 
     def why_fixed(self, *parameters: Any) -> str | None:  # noqa: ANN401
         """Why the tensors of these nodes cannot change their shape, or None if they can."""

@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from vbdrop._torch_compat import functional_program, holds, pytree, schema_of
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
+from vbdrop.analysis.whole_recurrences import as_recurrences_, whole_recurrences
 
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
 """The batch sizes at which the conditions in a forward are evaluated."""
@@ -45,7 +46,7 @@ class Traced:
         graph: The graph; parameters, buffers and constants are placeholders in it.
         names: Such a placeholder -> its dotted name in the model.
         constants: Tensors that the forward creates itself (``torch.tensor([...])``), by name.
-        inputs: The arguments, in order.
+        inputs: The arguments, in the order of the signature.
         output: What the forward returns, with graph nodes for its tensors.
         effects: Nodes whose values the forward writes into buffers.
         batch: The number of examples in a batch, as traced.
@@ -92,6 +93,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
     try:
         with padded_sequences(model) as packs:
             program = functional_program(export(model, args, dict(kwargs or {})))
+            as_recurrences_(program.graph)
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
@@ -165,7 +167,7 @@ def _export_as_is(
 
     arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
-    with warnings.catch_warnings(), torch.no_grad(), without_cache(model):
+    with warnings.catch_warnings(), torch.no_grad(), without_cache(model), whole_recurrences():
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program
@@ -230,12 +232,15 @@ def _holds(expression: Any, size: int) -> bool:  # noqa: ANN401 -- an expression
 
 
 def _named_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Input]:
-    """The arguments under the names of the signature; ``*args`` become ``args_0``, ``args_1``, ..."""
+    """The arguments by name, in the order of the signature; ``*args`` become ``args_0``, ``args_1``, ..."""
     kinds = inspect.Parameter
     positional: list[str] = []
-    for parameter in inspect.signature(model.forward).parameters.values():
+    parameters = inspect.signature(model.forward).parameters
+    for parameter in parameters.values():
         if parameter.kind == kinds.VAR_POSITIONAL:
             positional += [f"{parameter.name}_{i}" for i in range(len(args) - len(positional))]
         elif parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
             positional.append(parameter.name)
-    return [Input(name, tree) for name, tree in [*zip(positional, args, strict=False), *kwargs.items()]]
+    order = {name: place for place, name in enumerate(parameters)}
+    named = sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order)))  # those of ``**kwargs`` at the end
+    return [Input(name, tree) for name, tree in [*zip(positional, args, strict=False), *named]]

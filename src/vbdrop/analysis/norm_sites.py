@@ -64,12 +64,18 @@ def norm_site(traced: Traced, model: nn.Module, node: fx.Node) -> NormSite | Non
 
 
 def _entering(traced: Traced, path: str) -> fx.Node | None:
-    """The only input tensor of a module; None if there are several, or none."""
-    found = dict.fromkeys(
-        source
-        for node in traced.graph.nodes
-        if module_path(node) == path
-        for source in node.all_input_nodes
-        if is_tensor(source) and source not in traced.names and module_path(source) != path
-    )
-    return next(iter(found)) if found else None
+    """The tensor that enters a module at its first call; None if several enter it at one call, or none does."""
+    calls: dict[tuple[str, ...], set[fx.Node]] = {}
+    first = None
+    for node in traced.graph.nodes:
+        if module_path(node) == path:
+            sources = [source for source in node.all_input_nodes if is_tensor(source) and source not in traced.names]
+            entering = [source for source in sources if _call(source) != _call(node)]
+            calls.setdefault(_call(node), set()).update(entering)
+            first = first or next(iter(entering), None)
+    return first if all(len(found) == 1 for found in calls.values()) else None
+
+
+def _call(node: fx.Node) -> tuple[str, ...]:
+    """The module call that an operation comes from; a second call of the same module is another one."""
+    return tuple(node.meta.get("nn_module_stack") or ())

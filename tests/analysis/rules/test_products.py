@@ -148,12 +148,20 @@ def test_products_with_a_parameter_have_inputs_and_outputs():
         assert set(removal.left) <= {"first"}, "a constant stays if the parameter has no bias behind it"
 
 
-def test_other_contractions_keep_everything():
-    removal = removed(
-        Contracted(lambda x, own, shift: torch.einsum("bi,io->b", x, own).unsqueeze(1) + shift, (6, 5)),
-        torch.randn(2, 4).double(),
-    )
+@pytest.mark.parametrize(
+    ("contract", "shape"),
+    [
+        (lambda x, own, shift: torch.einsum("bi,io->b", x[:, 0, 0], own).unsqueeze(1) + shift, (6, 5)),
+        (lambda x, own, shift: torch.einsum("bsti,io->bso", x, own), (6, 5)),
+        (lambda x, own, shift: torch.einsum("bsii,io->bso", x, own), (6, 5)),
+        (lambda x, own, shift: torch.einsum("bitc,co->btio", x.movedim(3, 1), own).sum(3)[:, :5].sum(2), (6, 5)),
+    ],
+    ids=["outputs are summed", "positions are summed", "a diagonal", "channels move"],
+)
+def test_other_contractions_keep_everything(contract, shape):
+    removal = removed(Contracted(contract, shape), torch.randn(2, 6, 6, 4).double())
     assert removal.model.get_submodule("first").out_features == 6
+    assert "forward" not in removal.left, "nothing was tried that the comparison had to refuse"
 
 
 class Mixer(nn.Module):

@@ -72,16 +72,15 @@ def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     weights = [term for term in letters if facts.name(term) is not None]
     if len(letters) == 2 and len(weights) == 1 and result and "." not in equation:
         (weight,), (source,) = weights, [term for term in letters if term not in weights]
-        summed, kept = (
-            "".join(set(letters[weight]) - set(result)),
-            "".join(set(letters[weight]) - set(letters[source])),
-        )
-        if len(letters[weight]) == MATRIX and len(summed) == len(kept) == 1 and summed in letters[source]:
-            axes = letters[source].index(summed), result.index(kept)
-            transposed = letters[weight].startswith(summed)
-            return _product(
-                facts, ProductCall(node, source, weight, None, *axes, transposed=transposed, takes_bias=False)
-            )
+        own, other = letters[weight], letters[source]
+        summed, kept = "".join(set(own) - set(result)), "".join(set(own) - set(other))
+        is_matrix = len(own) == MATRIX and len(summed) == len(kept) == 1
+        if is_matrix and sorted(other + kept) == sorted(result + summed) and len(set(other)) == len(other):
+            axes = other.index(summed), result.index(kept)
+            in_order = other.replace(summed, "") == result.replace(kept, "")
+            if in_order or facts.channels_along(source, axes[0]) is not None:  # no channels on an axis that moves
+                site = ProductCall(node, source, weight, None, *axes, takes_bias=False)
+                return _product(facts, site._replace(transposed=own.startswith(summed)))
     facts.keep(node, f"{node.target} reads every channel", report=False)
     return None
 
