@@ -1,4 +1,4 @@
-"""A small transformer with a residual stream: tokens, positions, attention and feed-forward blocks behind norms."""
+"""Small networks with a residual stream or a tied embedding: a transformer, and parts of one."""
 
 import torch
 from torch import Tensor, nn
@@ -52,3 +52,30 @@ class Stream(nn.Module):
 
 def tokens(batch: int, length: int) -> Tensor:
     return torch.randint(0, 20, (batch, length), generator=torch.Generator().manual_seed(batch + length))
+
+
+class FeedForward(nn.Module):
+    """A block of a residual stream without attention."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Words(nn.Module):
+    """A language model whose last layer has the weight of its embedding."""
+
+    def __init__(self, words: int = 20, residual: bool = False) -> None:
+        super().__init__()
+        self.words, self.wide, self.narrow = nn.Embedding(words, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.out = nn.Linear(8, words, bias=False)
+        self.out.weight = self.words.weight
+        self.residual = residual
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids)
+        y = self.narrow(self.wide(x).relu())
+        return self.out(x + y if self.residual else y)

@@ -1,3 +1,5 @@
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -27,6 +29,8 @@ X = torch.tensor([1.0, 2.0])
         (lambda x: (x, x), "2 outputs"),
         (lambda x: x.view(3), "its forward fails"),
         (lambda x: 3, "shape"),
+        (lambda x: x.double(), "torch.float64 instead of torch.float32"),
+        (lambda x: x.long(), "torch.int64 instead of torch.float32"),
     ],
 )
 def test_differences_are_said(other, message):
@@ -56,6 +60,19 @@ def test_outputs_that_are_no_floats():
     assert disagreement(model, model, (X,), {}) is None
     assert "an integer output differs" in disagreement(model, Gives(lambda x: (x.long() + 1, "word")), (X,), {})
     assert "word" in disagreement(model, Gives(lambda x: (x.long(), "other")), (X,), {})
+
+
+def test_complex_outputs_are_compared_as_floats():
+    model = Gives(lambda x: torch.complex(x, 2 * x))
+    assert disagreement(model, Gives(lambda x: (1 + 1e-5) * torch.complex(x, 2 * x)), (X,), {}) is None
+    assert "differs by 0.04" in disagreement(model, Gives(lambda x: torch.complex(x, 2.02 * x)), (X,), {})
+
+
+def test_outputs_in_other_containers_differ():
+    model = Gives(lambda x: OrderedDict(logits=x))
+    assert disagreement(model, model, (X,), {}) is None
+    for other in (lambda x: {"logits": x}, lambda x: OrderedDict(scores=x), lambda x: (x,), lambda x: x):
+        assert "in other containers" in disagreement(model, Gives(other), (X,), {})
 
 
 def test_a_model_is_left_as_it_was():

@@ -287,6 +287,21 @@ def test_inputs_by_name_only_are_named_where_they_cannot_be_taken_by_position(tm
     assert y is False
 
 
+def test_labels_in_the_example_are_named_where_they_cannot_be_taken_by_position(tmp_path):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(20, 3)
+
+        def forward(self, x, mask=None, labels=None):
+            y = self.fc(x)
+            return y if labels is None else (nn.functional.cross_entropy(y, labels), y)
+
+    small = compress(Tagger(), {"x": X, "labels": torch.zeros(len(X), dtype=torch.long)})
+    with pytest.raises(ValueError, match=r"`labels`, which comes after one that the example skips.* without `labels`"):
+        vbdrop.export(small, tmp_path / "net.pt2")
+
+
 def test_pruning_that_is_not_permanent_is_named():
     model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))
     prune.ln_structured(model[0], "weight", 0.5, 2, 0)
@@ -391,3 +406,61 @@ def test_a_constant_function_does_not_come_back_without_a_word():
     model.fc2.log_sigma2.fill_(20)
     with pytest.warns(UserWarning, match="everything in 'fc2' is dead, and the outputs do not depend on the inputs"):
         compress(model, X)
+    plain = randomise_(nn.Sequential(nn.Linear(20, 4), nn.ReLU(), nn.Linear(4, 2)))
+    plain[0].weight[:, 1:], plain[0].weight[1:] = 0, 0  # one weight is left in each layer, and they do not meet
+    plain[2].weight[:, :3], plain[2].weight[1] = 0, 0
+    with pytest.warns(UserWarning, match="everything in '0', '2' is dead, and the outputs do not depend on the inputs"):
+        compress(plain, X)
+
+
+class Scaled(nn.Linear):
+    """A layer with a method of its own, which casts its inputs."""
+
+    def forward(self, x):
+        return nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+    def doubled(self, x):
+        return 2 * self(x)
+
+
+class CallsMethod(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = Scaled(6, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.layer.doubled(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [(CallsMethod(), torch.randn(4, 6)), (nn.Sequential(Scaled(6, 5), nn.Linear(5, 2)), torch.randint(9, (4, 6)))],
+)
+def test_a_layer_keeps_the_class_that_its_model_needs(model, x):
+    small = vbdrop.compress(model.eval(), x)
+    assert any(type(module) is Scaled for module in small.model.modules())
+    assert torch.equal(small.model(x), model(x))
+    assert small.left == {}
+
+
+class CentredLinear(nn.Linear):
+    """A layer that computes its weight."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_weights": 1000}])
+def test_only_a_layer_that_is_cut_loses_the_class_that_computes_its_weight(limits, tmp_path):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(CentredLinear(6, 5), CentredLinear(5, 4), nn.Linear(4, 2)).eval(), torch.randn(3, 6)
+    with torch.no_grad():
+        model[2].weight[:, :2] = 0.0
+    fresh = copy.deepcopy(model)
+    small = vbdrop.compress(model, x, **limits)
+    assert [type(layer) for layer in small.model] == [CentredLinear, nn.Linear, nn.Linear]
+    assert small.model[1].out_features == 2
+    torch.testing.assert_close(small.model(x), model(x))
+    assert small.summary().after.nonzeros == 30 + 10 + 4
+    small.save(tmp_path / "small")
+    assert torch.equal(vbdrop.load(tmp_path / "small", model=fresh)(x), small.model(x))

@@ -404,3 +404,52 @@ def test_random_streams_behind_norms_give_the_outputs_of_the_model_that_was_give
     small = compress(model, x, rewrite=seed % 3 > 0)
     for other in (x, torch.randn(5, 3, 6, 6).double()):
         assert difference(model, small.model, other) < 1e-9
+
+
+class Functional(nn.Module):
+    """Products with parameters that no layer of torch holds, and no biases behind the first."""
+
+    def __init__(self, second: str):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), second
+        self.inner, self.w = nn.Module(), nn.Parameter(torch.randn(3, 8))
+        self.inner.weight = nn.Parameter(torch.randn(3, 8))
+        self.several = nn.ParameterList([torch.randn(3, 8)])
+        self.flagged = nn.Module()
+        self.flagged.weight, self.flagged.bias = nn.Parameter(torch.randn(3, 8)), False
+
+    def forward(self, x):
+        weights = {
+            "inner": self.inner.weight,
+            "w": self.w,
+            "several": self.several[0],
+            "flagged": self.flagged.weight,
+        }
+        return nn.functional.linear(relu(self.first(x)), weights[self.second])
+
+
+@pytest.mark.parametrize("rewrite", [True, False])
+@pytest.mark.parametrize(("second", "width"), [("inner", 5), ("w", 8), ("several", 8), ("flagged", 8)])
+def test_constants_are_folded_into_a_product_without_a_bias_only_where_one_can_be(second, width, rewrite, tmp_path):
+    torch.manual_seed(0)
+    model, x = Functional(second).eval(), torch.randn(4, 6)
+    with torch.no_grad():
+        model.first.weight[:3], model.first.bias[:3] = 0.0, 1.0
+    small = vbdrop.compress(model, x, rewrite=rewrite)
+    assert small.model.first.out_features == (width if rewrite else 8)
+    torch.testing.assert_close(small.model(x), model(x))
+    small.save(tmp_path / "small")
+    assert torch.equal(vbdrop.load(tmp_path / "small", model=Functional(second))(x), small.model(x))
+
+
+def test_a_plan_that_cannot_be_applied_is_not_valid(monkeypatch):
+    def refuse(plan, model):
+        raise KeyError("first")
+
+    monkeypatch.setattr("vbdrop.compression.removal.apply_plan_", refuse)
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).eval(), torch.randn(4, 6)
+    small = vbdrop.compress(model, x)
+    assert small.left == {
+        "model": "it cannot be made smaller, since then the plan cannot be applied, KeyError: 'first'"
+    }
+    assert torch.equal(small.model(x), model(x))

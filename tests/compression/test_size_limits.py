@@ -43,7 +43,10 @@ def test_sizes_that_are_none_are_refused(text):
         parse_bytes(text)
 
 
-@pytest.mark.parametrize("arguments", [(0, None, None), (None, -1, None), (None, None, 1.5), (None, True, None)])
+@pytest.mark.parametrize(
+    "arguments",
+    [(0, None, None), (None, -1, None), (None, None, 1.5), (None, True, None), (None, "10 k", None)],
+)
 def test_limits_that_are_none_are_refused(arguments):
     with pytest.raises(ValueError, match="must be a whole number, at least 1"):
         SizeLimits.of(*arguments)
@@ -104,3 +107,25 @@ def test_what_needs_a_new_forward_does_not_count_where_there_is_none():
     model.fc.weight[:, :10] = 0
     traced = trace(model, (X,))
     assert counts_at(model, None, traced).weights == compress(model, X).summary().after.weights == 60
+
+
+class Centred(nn.Linear):
+    """A layer that computes its weight, with a parameter besides."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.gain * (self.weight - self.weight.mean()), self.bias)
+
+
+def test_a_layer_that_computes_its_weight_counts_with_its_class_or_without():
+    net = nn.Sequential(nn.Linear(20, 4), Centred(4, 3), nn.Linear(3, 2)).eval()
+    traced = trace(masked_copy(net, None), (X,))
+    assert counts_at(net, None, traced).bytes == 4 * sum(p.numel() for p in net.parameters())
+    with torch.no_grad():
+        net[2].weight[:, :1] = 0.0
+    counts = counts_at(net, None, traced)
+    assert counts.weights == 80 + 8 + 4
+    assert counts == vbdrop.compress(net, X).summary().after

@@ -39,17 +39,29 @@ class Check:
         args: Inputs by position.
         kwargs: Inputs by name.
         expected: The outputs, in order.
+        structure: The containers that they are in.
     """
 
     what: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     expected: list[Any]
+    structure: pytree.TreeSpec
+
+    @classmethod
+    def of(cls, what: str, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Check":
+        """The outputs of a model for these inputs."""
+        return cls(what, args, dict(kwargs), *_flat_outputs(model, args, kwargs))
 
     @property
     def batch(self) -> int:
         """The number of examples."""
         return _batch((self.args, self.kwargs))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all outputs are finite."""
+        return all(bool(leaf.isfinite().all()) for leaf in self.expected if isinstance(leaf, Tensor))
 
     def disagreement(self, other: nn.Module) -> str | None:
         """How a model that should give the same outputs differs, and for which inputs; None if it does not."""
@@ -58,11 +70,13 @@ class Check:
 
     def _said(self, other: nn.Module) -> str | None:
         try:
-            found = outputs_of(other, self.args, self.kwargs)
+            found, structure = _flat_outputs(other, self.args, self.kwargs)
         except Exception as error:  # a forward that is no longer valid may raise anything
             return f"its forward fails: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         if len(found) != len(self.expected):
             return f"it has {len(found)} outputs instead of {len(self.expected)}"
+        if structure != self.structure:
+            return "its outputs are in other containers, or have other names"
         return next((said for pair in zip(self.expected, found, strict=True) if (said := _difference(*pair))), None)
 
 
@@ -82,7 +96,7 @@ def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwar
         >>> disagreement(nn.ReLU(), nn.Tanh(), (torch.tensor([1.0, -1.0]),), {})
         'its output differs by 0.762, where the largest is 1'
     """
-    return Check("these inputs", args, dict(kwargs), outputs_of(model, args, kwargs))._said(other)
+    return Check.of("these inputs", model, args, kwargs)._said(other)
 
 
 def checks(
@@ -103,7 +117,7 @@ def checks(
         >>> [check.what for check in checks(nn.Linear(2, 1), (torch.zeros(4, 2),), {})]
         ['the example inputs', 'noise, 4 in a batch', 'noise, 1 in a batch', 'noise, 3 in a batch']
     """
-    found = [Check("the example inputs", args, dict(kwargs), outputs_of(model, args, kwargs))]
+    found = [Check.of("the example inputs", model, args, kwargs)]
     leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     batch = _batch(leaves)
     noise = "noise, " if any(leaf.is_floating_point() for leaf in leaves) else ""
@@ -111,12 +125,11 @@ def checks(
         if batch == 0 or (size == batch and not noise):
             continue
         try:
-            more_args, more_kwargs = _varied((args, dict(kwargs)), batch, size)
-            expected = outputs_of(model, more_args, more_kwargs)
+            check = Check.of(f"{noise}{size} in a batch", model, *_varied((args, dict(kwargs)), batch, size))
         except Exception:  # a forward that rejects such inputs may raise anything
             continue
-        if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
-            found.append(Check(f"{noise}{size} in a batch", more_args, more_kwargs, expected))
+        if check.is_finite:
+            found.append(check)
     return found
 
 
@@ -201,12 +214,11 @@ def at_other_sizes(
             found.untried.append(what)
             continue
         try:
-            more_args, more_kwargs = more
-            expected = outputs_of(model, more_args, more_kwargs)
+            check = Check.of(what, model, *more)
         except Exception:  # a forward that rejects such inputs may raise anything
             continue
-        if all(bool(leaf.isfinite().all()) for leaf in expected if isinstance(leaf, Tensor)):
-            found.checks.append(Check(what, more_args, more_kwargs, expected))
+        if check.is_finite:
+            found.checks.append(check)
     return found
 
 
@@ -232,13 +244,20 @@ def _resized(inputs: Any, axes: Mapping[tuple[int, int], int]) -> Any:  # noqa: 
     return pytree.tree_unflatten(leaves, structure)
 
 
-@torch.no_grad()
 def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The outputs of a copy of a model for copies of inputs, in order: a forward may write into both."""
+    return _flat_outputs(model, args, kwargs)[0]
+
+
+@torch.no_grad()
+def _flat_outputs(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], pytree.TreeSpec]:
+    """The same outputs, and the containers that they are in."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
     with without_cache(copy.deepcopy(model)) as run:
-        outputs = pytree.tree_leaves(run(*args, **kwargs))
-    return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+        outputs, structure = pytree.tree_flatten(run(*args, **kwargs))
+    return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs], structure
 
 
 @torch.no_grad()
@@ -268,6 +287,10 @@ def _difference(expected: object, found: object) -> str | None:
         return None if expected == found else f"it returns {found!r} instead of {expected!r}"
     if not isinstance(found, Tensor) or found.shape != expected.shape:
         return f"an output has the shape {list(getattr(found, 'shape', []))} instead of {list(expected.shape)}"
+    if found.dtype != expected.dtype:
+        return f"an output is {found.dtype} instead of {expected.dtype}"
+    if expected.is_complex():
+        expected, found = (torch.view_as_real(tensor.resolve_conj()) for tensor in (expected, found))
     if not expected.is_floating_point():
         return None if torch.equal(expected, found) else "an integer output differs"
     largest = float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0

@@ -19,12 +19,14 @@ from vbdrop.compression.evidence import LIMIT, EvidenceLoss, evidence_lost
 from vbdrop.compression.files.model_file import built_with, save
 from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.planning.replaced_modules import note_replaced
+from vbdrop.compression.planning.replaced_modules import note_replaced, with_own_classes
 from vbdrop.compression.removal import Removal, remove
+from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
 from vbdrop.convert.example_inputs import as_arguments, copied
 from vbdrop.convert.recalibration import Batches, without_noise
+from vbdrop.layers.computed_weight import MARK
 from vbdrop.objective import ELBO, noisy_tensors
 from vbdrop.objective.checks import some
 
@@ -57,16 +59,23 @@ class Compressed:
         """The example inputs, by position, as `vbdrop.export` needs them.
 
         Raises:
-            ValueError: If the forward takes some of them by name only.
+            ValueError: If the forward takes some of them by name only, or after arguments that the example skips.
         """
-        defaults = {name: parameter.default for name, parameter in self._inputs.signature.parameters.items()}
+        parameters = self._inputs.signature.parameters
         for name, value in self._inputs.kwargs.items():
-            if name not in defaults or value is not defaults[name]:
+            parameter = parameters.get(name)
+            if parameter is None or value is not parameter.default:
+                after_others = parameter is not None and parameter.kind == inspect.Parameter.POSITIONAL_OR_KEYWORD
+                reason = "comes after one that the example skips" if after_others else "`forward` takes by name only"
                 raise ValueError(
-                    f"`example_inputs` by position cannot hold `{name}`, which `forward` takes by name only; a model "
-                    "that is exported or measured gets all of its inputs by position."
+                    f"`example_inputs` by position cannot hold `{name}`, which {reason}; a model that is exported or "
+                    f"measured gets all of its inputs by position. Compress without `{name}` if the outputs that you "
+                    "need do not depend on it."
                 )
         return self._inputs.args
+
+    def __repr__(self) -> str:
+        return str(self._summary)
 
     def summary(self) -> Summary:
         """The counts before and after, one row per layer; print it."""
@@ -165,14 +174,15 @@ def compress(
     given = without_noise(model, recalibrate)
     compression = Compression(given, example_inputs, example_kwargs, rewrite=rewrite, rewrite_gain=gain)
     if wanted is not None:
-        threshold = threshold_for(wanted, compression.given, threshold, compression.traced, rewrite=rewrite)
+        options: dict[str, Any] = {"rewrite": rewrite, "own_classes": compression.own_classes}
+        threshold = threshold_for(wanted, compression.given, threshold, compression.traced, **options)
     small = compression.at(threshold)
     evidence = evidence_lost(compression.given, threshold, elbo)
     figures = None
     if evaluate is not None:
         with torch.no_grad():
             figures = float(evaluate(copied(compression.given))), float(evaluate(small.model))
-    if warning := compression.why_ruined(threshold, evidence, figures):
+    if warning := compression.why_ruined(small, evidence, figures):
         warnings.warn(warning, stacklevel=2)
     return replace(small, _summary=replace(small.summary(), evidence=evidence, figures=figures))
 
@@ -183,6 +193,7 @@ class Compression:
     Attributes:
         given: A copy of the model, in eval mode, in which layers whose masks the forward bypasses are plain.
         traced: Its graph, or None if it could not be traced.
+        own_classes: The layers that keep a class that computes their weight, since the model needs it.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
@@ -212,9 +223,15 @@ class Compression:
         self.given = copied(model).eval()
         _check_inputs(self.given, self.args, self.kwargs)
         self._plain, self._two_ways = forget_unused_noise_(self.given, self.args, self.kwargs)
-        plain = masked_copy(self.given, None)
+        self.own_classes = set[str]()
+        plain = own = masked_copy(self.given, None)
+        if any(MARK in module.__dict__ for module in plain.modules()):
+            every = {name for name, _ in self.given.named_modules()}
+            own = masked_copy(self.given, None, every)
+            if disagreement(self.given, plain, self.args, self.kwargs) is not None:
+                self.own_classes, plain = every, own
         self.traced, self._untraceable = _try_trace(plain, self.args, self.kwargs)
-        self._sizes = None if self.traced is None else other_sizes(plain, self.args, self.kwargs)
+        self._sizes = None if self.traced is None else other_sizes(own, self.args, self.kwargs)
 
     def at(self, threshold: float | None) -> Compressed:
         """The small model at a threshold.
@@ -222,7 +239,7 @@ class Compression:
         Raises:
             ValueError: If the masked model does not give the outputs of the given one.
         """
-        judge, plain = judge_of(self.given, threshold), masked_copy(self.given, threshold)
+        judge, plain = judge_of(self.given, threshold), masked_copy(self.given, threshold, self.own_classes)
         if self.traced is None:
             removal = Removal(plain, Plan(), {"model": self._untraceable})
         else:
@@ -231,6 +248,7 @@ class Compression:
             removal = remove(plain, self.traced, self.args, self.kwargs, **options)
         small, plan, left = removal
         note_replaced(plan, small)
+        small, plan, plain = self._with_own_classes(threshold, small, plan, plain)
         if "model" in left:
             self._check_masked(judge, plain)
         reason = "its weight is read outside its own forward, so its rates have no effect and nothing was removed"
@@ -239,19 +257,34 @@ class Compression:
         inputs = inspect.signature(self.given.forward).bind(*self.args, **self.kwargs)
         return Compressed(small, plan, left, threshold, inputs, summary, self.built_with)
 
+    def _with_own_classes(
+        self, threshold: float | None, small: nn.Module, plan: Plan, plain: nn.Module
+    ) -> tuple[nn.Module, Plan, nn.Module]:
+        """The small model, its plan and the masked model, in which layers that are not cut have their own class."""
+        less, own = with_own_classes(plan, self.given)
+        if not own:
+            return small, plan, plain
+        masked = masked_copy(self.given, threshold, own | self.own_classes)
+        again = apply_plan_(less, copied(masked))
+        agrees = disagreement(small, again, self.args, self.kwargs) is None
+        return (again, less, masked) if agrees else (small, plan, plain)
+
     def why_ruined(
-        self, threshold: float | None, evidence: EvidenceLoss | None, figures: tuple[float, float] | None
+        self, small: Compressed, evidence: EvidenceLoss | None, figures: tuple[float, float] | None
     ) -> str | None:
         """A warning about a cut that may ruin the model, and what to do instead; None if there is no reason for one.
 
         Args:
-            threshold: The threshold of the cut.
+            small: The result of the cut.
             evidence: The evidence that the cut loses.
             figures: The figures measured before and after, if any.
         """
+        threshold, layers = small.threshold, small.summary().layers
         dead = [name for name, entry in noisy_tensors(self.given) if bool(entry.dead(threshold).all())]
-        weights = masked_copy(self.given, threshold).named_parameters()
+        weights = masked_copy(self.given, threshold, self.own_classes).named_parameters()
         dead += [name for name, weight in weights if weight.dim() > 1 and not bool(weight.any())]
+        if not any(layer.after.nonzeros for layer in layers):  # what is alive does not lead to the outputs
+            dead += [layer.name for layer in layers]
         dead = list(dict.fromkeys(name.removesuffix(".weight") for name in dead))
         judge = judge_of(self.given, threshold)
         if dead and not depends_on_inputs(judge, self.args, self.kwargs):

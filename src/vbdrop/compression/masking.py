@@ -1,6 +1,7 @@
 """The copies that `compress` works with: the given model in eval mode, and the masked one in plain layers."""
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
@@ -13,7 +14,7 @@ from vbdrop.layers.computed_weight import make_products_
 from vbdrop.objective.weight_reads import weight_reads
 
 
-def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
+def masked_copy(model: nn.Module, threshold: float | None, own_classes: Collection[str] = ()) -> nn.Module:
     """A plain copy of a model in eval mode, with exact zeros for everything dead.
 
     Layers of other classes that compute their weight themselves are layers of torch in it, with that weight.
@@ -21,6 +22,7 @@ def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
     Args:
         model: A converted model, or a plain one; it is not changed.
         threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+        own_classes: Those of these layers that keep their class; one with gates cannot.
 
     Example:
         >>> import torch, vbdrop
@@ -30,7 +32,7 @@ def masked_copy(model: nn.Module, threshold: float | None) -> nn.Module:
         0
     """
     plain = deterministic_(copied(model), threshold).eval()
-    make_products_(plain)
+    make_products_(plain, own_classes)
     return plain
 
 

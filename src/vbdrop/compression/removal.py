@@ -101,6 +101,8 @@ def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module
         small = apply_plan_(plan, copy.deepcopy(model))
     except ProgramError as error:
         return None, str(error).rstrip(".")
+    except Exception as error:  # a module that holds its parameters in its own way may raise anything
+        return None, f"the plan cannot be applied, {type(error).__name__}: {error}".rstrip(".")
     said = next((said for check in wanted if (said := check.disagreement(small))), None)
     return (small, None) if said is None else (None, said)
 

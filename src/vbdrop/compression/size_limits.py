@@ -1,7 +1,9 @@
 """Limits on the cost of a compressed model, and the threshold that meets them."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
@@ -9,7 +11,8 @@ from vbdrop.analysis.graph import Traced
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply_plan_
+from vbdrop.compression.planning.replaced_modules import with_own_classes
+from vbdrop.compression.rewriting.apply_plan import small_state
 from vbdrop.compression.summary import Counts, summarise
 from vbdrop.objective import noisy_tensors
 
@@ -41,7 +44,8 @@ class SizeLimits:
     def of(cls, max_bytes: str | int | None, max_macs: int | None, max_weights: int | None) -> "SizeLimits | None":
         """The limits that these arguments of `vbdrop.compress` set, or None if they set none."""
         for name, number in (("max_bytes", max_bytes), ("max_macs", max_macs), ("max_weights", max_weights)):
-            if not isinstance(number, str | None) and not (type(number) is int and number >= 1):
+            is_text = isinstance(number, str) and name == "max_bytes"
+            if number is not None and not is_text and not (type(number) is int and number >= 1):
                 raise ValueError(f"`{name}` must be a whole number, at least 1; got {number!r}.")
         if max_bytes is None and max_macs is None and max_weights is None:
             return None
@@ -74,7 +78,14 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True) -> Counts:
+def counts_at(
+    model: nn.Module,
+    threshold: float | None,
+    traced: Traced | None,
+    *,
+    rewrite: bool = True,
+    own_classes: Collection[str] = (),
+) -> Counts:
     """The cost of a model after compression at a threshold.
 
     Args:
@@ -82,19 +93,28 @@ def counts_at(model: nn.Module, threshold: float | None, traced: Traced | None, 
         threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
         traced: Its graph; if None, the masked model is counted as it is.
         rewrite: Whether the forward may be replaced.
+        own_classes: The layers that keep a class that computes their weight.
     """
-    plain = masked_copy(model, threshold)
+    plain = masked_copy(model, threshold, own_classes)
     if traced is None:
         return summarise(plain, plain.state_dict(), Plan(), {}).after
     draft = make_plan(traced, plain, rewritten=rewrite)
     if rewrite and draft.program is None and not draft.keeps_forward:
         draft = make_plan(traced, plain, rewritten=False)
     plan = draft.plan if draft.program is None else draft.program
-    return summarise(plain, apply_plan_(plan, plain.state_dict()), plan, {}).after
+    plan, more = with_own_classes(plan, model)
+    plain = masked_copy(model, threshold, {*own_classes, *more}) if more else plain
+    return summarise(plain, small_state(plan, plain), plan, {}).after
 
 
 def threshold_for(
-    limits: SizeLimits, model: nn.Module, threshold: float | None, traced: Traced | None, *, rewrite: bool = True
+    limits: SizeLimits,
+    model: nn.Module,
+    threshold: float | None,
+    traced: Traced | None,
+    *,
+    rewrite: bool = True,
+    own_classes: Collection[str] = (),
 ) -> float | None:
     """The threshold at which a model meets the limits: the given one if it does, else the highest one below it.
 
@@ -106,11 +126,13 @@ def threshold_for(
         threshold: Where to start; None for each one's own.
         traced: The model's graph.
         rewrite: Whether the forward may be replaced.
+        own_classes: The layers that keep a class that computes their weight.
 
     Raises:
         ValueError: If no threshold meets the limits; the message says the smallest that can be reached.
     """
-    counts = counts_at(model, threshold, traced, rewrite=rewrite)
+    count = partial(counts_at, model, traced=traced, rewrite=rewrite, own_classes=own_classes)
+    counts = count(threshold)
     if limits.met_by(counts):
         return threshold
     entries = [entry for _, entry in noisy_tensors(model) if entry.threshold is not None]
@@ -121,7 +143,7 @@ def threshold_for(
     alive = [low for low, start in zip(least, starts, strict=True) if start is not None and low < start]
     low = max(alive, default=0.0) + PRECISION / 10  # above it by more than its rounding
     high = max(start for start in starts if start is not None)
-    counts = counts_at(model, low, traced, rewrite=rewrite)
+    counts = count(low)
     if not limits.met_by(counts):
         raise ValueError(
             f"no threshold fits the model into {limits}; the least that leaves something of every layer, at "
@@ -129,7 +151,7 @@ def threshold_for(
         )
     while high - low > PRECISION:
         middle = (low + high) / 2
-        if limits.met_by(counts_at(model, middle, traced, rewrite=rewrite)):
+        if limits.met_by(count(middle)):
             low = middle
         else:
             high = middle

@@ -10,20 +10,35 @@ from vbdrop.analysis.layer_shapes import owner
 from vbdrop.compression.evidence import EvidenceLoss
 from vbdrop.compression.planning.plan import Plan
 
+NEW_FORWARD = (
+    "new forward: it takes the arguments of the example only, and the other methods of the class are gone; "
+    "rewrite=False keeps the class"
+)
+"""What a printed summary says of a model whose forward was replaced."""
+
 
 def stored_bytes(tensor: Tensor) -> int:
     """The approximate bytes of a tensor in a file: dense, or a bit per value plus the nonzero values, if that is less.
 
-    Floating-point numbers count as float32; integers, which are selected channels, as uint16 or as one bit per channel
-    to select from. The few bytes of names and headers are not counted.
+    Floating-point numbers count as float32. A list of increasing integers, which are selected channels, counts as
+    uint16 or as one bit per channel to select from; all other tensors as they are. The few bytes of names and headers
+    are not counted.
 
     Example:
         >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80)), stored_bytes(torch.arange(80))
         (320, 10, 10)
     """
     if not tensor.is_floating_point():
-        return min(2 * tensor.numel(), -(-(int(tensor.max()) + 1) // 8)) if tensor.numel() else 0
+        if _is_selection(tensor):
+            return min(2 * tensor.numel(), -(-(int(tensor[-1]) + 1) // 8))
+        return tensor.numel() * tensor.element_size()
     return min(4 * tensor.numel(), -(-tensor.numel() // 8) + 4 * int(torch.count_nonzero(tensor)))
+
+
+def _is_selection(tensor: Tensor) -> bool:
+    if tensor.dim() != 1 or not tensor.numel() or tensor.is_complex() or tensor.dtype == torch.bool:
+        return False
+    return bool(tensor[0] >= 0) and bool((tensor[1:] > tensor[:-1]).all())
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,7 @@ class Summary:
         left: What keeps its channels, and why.
         evidence: The log evidence that the cut loses, or None if no weight could die.
         figures: The results of ``evaluate`` before and after, or None without it.
+        new_forward: Whether the forward was replaced by a graph.
     """
 
     layers: list[Layer]
@@ -85,6 +101,7 @@ class Summary:
     left: dict[str, str]
     evidence: EvidenceLoss | None = None
     figures: tuple[float, float] | None = None
+    new_forward: bool = False
 
     @property
     def before(self) -> Counts:
@@ -108,6 +125,8 @@ class Summary:
             lines.append(f"lost: {self.evidence}")
         if self.figures is not None:
             lines.append(f"evaluate: {self.figures[0]:.6g} before, {self.figures[1]:.6g} now")
+        if self.new_forward:
+            lines.append(NEW_FORWARD)
         lines += [f"left: {place}: {reason}" for place, reason in self.left.items()]
         return "\n".join(lines)
 
@@ -126,16 +145,40 @@ def summarise(before: nn.Module, after: Mapping[str, Tensor], plan: Plan, left: 
     layers, other_before, other = [], Counts(), Counts()
     state = before.state_dict()
     parameters = dict(before.named_parameters())
-    for name in [*parameters, *(name for name, _ in before.named_buffers() if name in state)]:  # tied ones count once
-        tensor, small = state[name], after.get(name)
-        if name in parameters and tensor.dim() > 1:
-            layers.append(_layer(name, tensor, small, plan))
+    for (name, *_), small in each_once(before, after):
+        if name in parameters and parameters[name].dim() > 1:
+            layers.append(_layer(name, state[name], small, plan))
         else:
-            other_before += Counts(bytes=_dense_bytes(tensor))
+            other_before += Counts(bytes=_dense_bytes(state[name]) if name in state else 0)
             other += Counts(bytes=0 if small is None else stored_bytes(small))
-    added = [tensor for name, tensor in after.items() if name not in state]
-    other += Counts(bytes=sum(map(stored_bytes, added)))
-    return Summary(layers, other_before, other, left)
+    return Summary(layers, other_before, other, left, new_forward=plan.program is not None)
+
+
+def each_once(before: nn.Module, after: Mapping[str, Tensor]) -> list[tuple[list[str], Tensor | None]]:
+    """The tensors of a model and of its small state, each once.
+
+    Args:
+        before: The model. A tied tensor has several names, and so has a tensor of a module in several places.
+        after: The state dict of the small model, which may have it under one of its names only.
+
+    Returns:
+        The names of each tensor, and the small tensor, or None if it is gone; in the end, those that were added.
+
+    Example:
+        >>> layer = nn.Linear(2, 2, bias=False)
+        >>> each_once(nn.Sequential(layer, layer), {"1.weight": torch.ones(1, 1)})
+        [(['0.weight', '1.weight'], tensor([[1.]]))]
+    """
+    state = before.state_dict(keep_vars=True)
+    modules = dict(before.named_modules(remove_duplicate=False))
+    names: dict[object, list[str]] = {}
+    for name, tensor in state.items():
+        if isinstance(tensor, Tensor):  # and not the extra state of a module
+            names.setdefault(id(tensor), []).append(name)
+    for name in (name for name in after if name not in state):
+        path = owner(name)
+        names.setdefault((id(modules[path]) if path in modules else path, name[len(path) :]), []).append(name)
+    return [(each, next((after[name] for name in each if name in after), None)) for each in names.values()]
 
 
 def _layer(name: str, tensor: Tensor, small: Tensor | None, plan: Plan) -> Layer:

@@ -32,7 +32,7 @@ def path(tmp_path):
 
 def test_what_was_written_is_read(path):
     header, tensors = read_container(write(path))
-    assert header == {**HEADER, "arguments": None, "dtype": None}
+    assert header == {**HEADER, "arguments": None, "dtype": None, "uncast": []}
     assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
 
 

@@ -80,7 +80,7 @@ def net():
 @pytest.fixture(scope="module")
 def perceptron():
     """A small network of the table that selects its inputs, and its file."""
-    model = masked(build("mlp", units=10), share=0.05)
+    model = masked(build("mlp", units=10), share=0.2)
     small = compress(model, torch.rand(2, 784))
     assert small.plan.program is not None
     return small, lambda path, **other: save(path, small.model, small.plan, **{"arguments": model.arguments, **other})
@@ -165,6 +165,26 @@ def test_half_precision_takes_half_the_bytes_and_stays_close(path):
     torch.testing.assert_close(outputs(loaded, inputs), outputs(small.model, inputs), rtol=2e-2, atol=2e-3)
 
 
+@torch.no_grad()
+def test_half_precision_holds_for_the_constants_of_a_new_forward(path):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(6, 12, bias=False), nn.Linear(6, 12, bias=False), nn.Linear(12, 2)
+            self.a.weight[:8], self.b.weight[4:] = 0, 0
+
+        def forward(self, x):
+            return self.c(torch.relu(self.a(x)) + torch.relu(self.b(x))) * torch.tensor([0.5, 2.0])
+
+    model, x = Scaled().eval(), torch.randn(5, 6)
+    small = compress(model, x, rewrite_gain=0.0)
+    assert small.plan.program is not None
+    small.save(path, dtype="float16")
+    loaded = load(path, Scaled())
+    assert {value.dtype for value in loaded.state_dict().values() if value.is_floating_point()} == {torch.float32}
+    torch.testing.assert_close(loaded(x), model(x), rtol=1e-2, atol=1e-2)
+
+
 def test_double_precision_is_exact(path):
     model = masked(Net()).double()
     small, _ = saved(path, model, INPUTS.double())
@@ -179,6 +199,30 @@ def test_a_fresh_model_takes_the_dtype_of_the_one_that_was_stored(path, dtype):
     loaded = load(path, model=Net())
     assert {value.dtype for value in loaded.state_dict().values() if value.is_floating_point()} == {dtype}
     assert torch.equal(outputs(loaded, INPUTS.to(dtype)), outputs(small.model, INPUTS.to(dtype)))
+
+
+class Shifted(nn.Module):
+    """A network with a buffer that is not stored, and that may need another precision than the weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("shift", torch.tensor([1.0001, 2.0001, 3.0001, 4.0001]), persistent=False)
+
+    def forward(self, x):
+        return self.layer((1000 * (x.to(self.shift.dtype) - self.shift)).to(x.dtype))
+
+
+@pytest.mark.parametrize("keeps_float32", [True, False])
+def test_a_buffer_that_is_not_stored_has_the_dtype_that_it_had(path, keeps_float32):
+    model = Shifted().half()
+    if keeps_float32:
+        model.shift = Shifted().shift
+    x = torch.randn(5, 4).half()
+    saved(path, model, x)
+    loaded = load(path, Shifted())
+    assert loaded.shift.dtype == model.shift.dtype
+    assert torch.equal(outputs(loaded, x), outputs(model, x))
 
 
 def test_a_model_of_several_dtypes_is_filled_as_it_is(path):
@@ -272,7 +316,7 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(path, monkeypatch):
     ("arguments", "reason"),
     [
         ({"hidden": [1] * 1001}, "it would have 1,001 layers"),
-        ({"hidden": "ab"}, "number of units"),
+        ({"hidden": "ab"}, "`hidden` must be a sequence of the units"),
         ({"hidden": [0]}, "number of units"),
         ({"units": 3}, "unexpected keyword"),
         ({}, "missing 1 required"),
@@ -370,6 +414,8 @@ def edited(path: Path, change) -> None:
         lambda h, t: h.update(tied={"a": "b"}),
         lambda h, t: h.update(tied={"hidden.0.weight": "nothing"}),
         lambda h, t: h.update(dtype="int8"),
+        lambda h, t: h.update(dtype="float16", uncast=[1]),
+        lambda h, t: h.update(dtype="float16", uncast=["nothing"]),
     ],
 )
 def test_a_file_that_says_something_wrong_is_refused_even_with_a_right_checksum(path, perceptron, change):

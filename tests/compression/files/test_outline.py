@@ -20,6 +20,14 @@ class Aliased(nn.Module):
         return self.second(self.first(x)) + self.listed[0] + self.kept
 
 
+def test_a_model_that_keeps_an_activation_has_an_outline():
+    model = nn.Linear(3, 3)
+    model.last = model(torch.ones(1, 3))
+    empty, _ = outline(model)
+    assert torch.equal(empty.last, model.last)
+    assert empty.last.grad_fn is None
+
+
 def test_an_outline_takes_no_memory_and_leaves_the_model_alone():
     model = Aliased()
     before = copy.deepcopy(model.state_dict())

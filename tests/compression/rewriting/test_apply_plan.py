@@ -6,9 +6,12 @@ from tests.compression.nets import NETS, LeNet5, conv_norm, difference, mask_uni
 from torch import nn
 
 from vbdrop.analysis.graph import trace
+from vbdrop.compression import compress
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.planning.replaced_modules import counted_as
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
+from vbdrop.layers.computed_weight import MARK
 
 
 @torch.no_grad()
@@ -123,3 +126,54 @@ def test_a_graph_that_is_still_alive_does_not_disturb_the_next_step(dtype):
     assert model.weight.dtype == dtype
     assert model.weight.grad.shape == (2, 4)
     assert kept.requires_grad
+
+
+class Centred(nn.Linear):
+    """A layer that computes its weight."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+def unchanged_by(model, apply):
+    kinds = [type(module) for module in model.modules()]
+    state = copy.deepcopy(model.state_dict())
+    apply()
+    same = all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    return same and kinds == [type(module) for module in model.modules()]
+
+
+def test_a_model_whose_optimizer_cannot_follow_stays_as_it_was():
+    model, x = nn.Sequential(Centred(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(2, 6)
+    with torch.no_grad():
+        model[2].weight[:, :2] = 0
+    plan = compress(model, x, rewrite=False).plan
+    optimizer = torch.optim.Adafactor(model.parameters())
+    model(x).sum().backward()
+    optimizer.step()
+
+    def apply():
+        with pytest.raises(ValueError, match=r"the optimizer's state 'row_var' of '0.weight' has the shape"):
+            apply_plan_(plan, model, optimizer)
+
+    assert unchanged_by(model, apply)
+
+
+@pytest.mark.parametrize(
+    ("last", "numbers", "message"),
+    [
+        (nn.Linear(5, 3), {MARK: 1}, "the layer '1' must compute a product with its inputs; got a Linear"),
+        (nn.RMSNorm(5), counted_as("rms", 7, 1) | {"formula": 9}, "the norm '1' must have one of 3 formulas; got 9"),
+        (nn.Identity(), counted_as("layer", 7, 1), "Identity must have a float under one of eps"),
+        (nn.Identity(), {"a": 1}, None),
+    ],
+)
+def test_a_model_that_does_not_fit_the_plan_stays_as_it_was(last, numbers, message):
+    model = nn.Sequential(Centred(6, 5), last)
+    path = "1" if message else "head"
+
+    def apply():
+        with pytest.raises(ValueError, match=message or "with a module 'head'; it has none"):
+            apply_plan_(Plan(attributes={"0": {MARK: 1}, path: numbers}), model)
+
+    assert unchanged_by(model, apply)

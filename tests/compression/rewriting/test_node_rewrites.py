@@ -1,3 +1,4 @@
+import pytest
 import torch
 from tests.compression.nets import randomise_, removed
 from torch import fx, nn
@@ -98,3 +99,32 @@ def test_a_concatenation_goes_on_without_what_is_dead():
     small = small_of(lambda x: torch.cat([x[:, 6:9], x[:, :6], x[:, 9:]], 1), 12)
     (cat,) = (node for node in small.graph.nodes if "cat" in str(node.target))
     assert len(cat.args[0]) == 2
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda x: x.clone(),
+        lambda x: x.clone().view(-1),
+        lambda x: x.clone().split(3, 1)[0],
+        lambda x: torch.zeros_like(x).copy_(x),
+    ],
+)
+@torch.no_grad()
+def test_what_the_forward_returns_as_a_copy_is_one(copied):
+    class Copies(Around):
+        def forward(self, x):
+            return super().forward(x), copied(x)
+
+    model = randomise_(Copies(lambda x: torch.cat([x[:, ::2], x[:, 1::2]], 1), 12))
+    model.first.weight[[0, 3, 6, 7, 8]] = 0
+    small = removed(model, X).model
+    assert isinstance(small, fx.GraphModule)
+    x = X.clone()
+    small(x)[1].zero_()
+    assert torch.equal(x, X)
+
+
+def test_a_copy_that_stays_inside_is_left_out():
+    small = small_of(lambda x: torch.cat([x[:, ::2].clone(), x[:, 1::2].clone()], 1), 12)
+    assert "aten.clone.default" not in targets(small)

@@ -1,6 +1,7 @@
 import copy
 import operator
 import pickle
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from tests.compression.nets import NETS, randomise_, removed
 from torch import fx, nn
 
 from vbdrop.analysis.graph import trace
+from vbdrop.compression import compress, load
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 
@@ -41,6 +43,26 @@ def test_structures_and_names_of_inputs_and_outputs_stay():
     torch.testing.assert_close(found["rest"][0], expected["rest"][0])
     assert found["rest"][1] is None
     assert found["rest"][2][1] == 3
+
+
+class Named(Structured):
+    """Outputs in a container of another kind."""
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x))
+        return OrderedDict(logits=self.last(hidden), rest=hidden.sum(1))
+
+
+def test_a_forward_that_returns_a_container_of_another_class_is_not_replaced():
+    model, x = randomise_(Named()), torch.randn(3, 40)
+    with torch.no_grad():
+        model.first.weight[:, :20] = 0
+    draft = make_plan(trace(model, (x,)), model)
+    assert draft.program is None
+    assert draft.left["forward"] == "it cannot be replaced: an output is a OrderedDict, which a graph cannot return"
+    small = compress(model, x).model
+    assert type(small) is Named
+    assert type(small(x)) is OrderedDict
 
 
 def test_a_graph_calls_modules_by_name_and_holds_nothing_of_this_package():
@@ -129,3 +151,43 @@ def test_a_forward_that_may_take_another_way_is_not_replaced(question, inputs, r
     assert draft.program is None
     assert not draft.keeps_forward
     assert reason in draft.left["forward"]
+
+
+class Sum(nn.Module):
+    """Needs a new forward: one of two terms has channels that the other lacks."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 12, bias=False), nn.Linear(6, 12, bias=False), nn.Linear(12, 2)
+        with torch.no_grad():
+            self.a.weight[:8] = 0
+            self.b.weight[4:] = 0
+
+    def forward(self, x, y=None, z=None):
+        other = x if y is None else y
+        return self.c(torch.relu(self.a(x)) + torch.relu(self.b(other if z is None else other + z)))
+
+
+@torch.no_grad()
+def test_arguments_keep_their_order_whatever_that_of_the_example():
+    model, x, y = Sum().eval(), torch.randn(3, 6), torch.randn(3, 6)
+    small = compress(model, {"y": y, "x": x}, rewrite_gain=0.0).model
+    assert isinstance(small, fx.GraphModule)
+    torch.testing.assert_close(small(x, y), model(x, y))
+
+
+@torch.no_grad()
+def test_an_argument_never_takes_the_place_of_one_that_the_example_skips(tmp_path):
+    model, x, z = Sum().eval(), torch.randn(3, 6), torch.randn(3, 6)
+    compressed = compress(model, {"x": x, "z": z}, rewrite_gain=0.0)
+    compressed.save(tmp_path / "sum.safetensors")
+    loaded = load(tmp_path / "sum.safetensors", Sum())
+    for small in (compressed.model, loaded, pickle.loads(pickle.dumps(compressed.model)), copy.deepcopy(loaded)):
+        assert isinstance(small, fx.GraphModule)
+        for args, kwargs in (((x,), {"z": z}), ((x, None, z), {}), ((), {"z": z, "x": x})):
+            torch.testing.assert_close(small(*args, **kwargs), model(*args, **kwargs))
+        for args, kwargs in (((x, z), {}), ((x, z, z), {}), ((x,), {}), ((x,), {"y": z, "z": z})):
+            with pytest.raises(RuntimeError, match="the arguments of the example"):
+                small(*args, **kwargs)
+    again = compress(compressed.model, {"x": x, "z": z}).model
+    torch.testing.assert_close(again(x, z=z), model(x, z=z))

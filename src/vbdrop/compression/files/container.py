@@ -17,8 +17,8 @@ from vbdrop.compression.files.limits import Limits, check_depth
 HEADER_LIMIT = 2**24
 """Bytes of all headers; those of real models are far smaller."""
 
-_ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, "tied": dict, "arguments": dict, "dtype": str}
-_OPTIONAL = ("tied", "arguments", "dtype")
+_OPTIONAL = {"tied": dict, "arguments": dict, "dtype": str, "uncast": list}
+_ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, **_OPTIONAL}
 
 
 def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -57,7 +57,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileFormatError(f"{path.name} is damaged: {error}") from error
     if total != found:
         raise FileFormatError(f"{path.name} is damaged: its checksum is not that of its content.")
-    return {"arguments": None, "dtype": None, "tied": {}, **header}, tensors
+    return {"arguments": None, "dtype": None, "uncast": [], "tied": {}, **header}, tensors
 
 
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -80,8 +80,9 @@ def _checked(header: Any) -> dict[str, Any]:  # noqa: ANN401 -- whatever a file 
             raise FileFormatError(f"{name!r} must be a {kind.__name__} in the header; got {header.get(name)!r}.")
     if "dtype" in header and header["dtype"] not in OWN_DTYPES:
         raise FileFormatError(f"'dtype' must be one of {', '.join(OWN_DTYPES)} in the header; got {header['dtype']!r}.")
-    if not all(isinstance(name, str) for name in header.get("tied", {}).values()):
-        raise FileFormatError("'tied' must have names in the header.")
+    for entry, names in (("tied", header.get("tied", {}).values()), ("uncast", header.get("uncast", []))):
+        if not all(isinstance(name, str) for name in names):
+            raise FileFormatError(f"{entry!r} must have names in the header.")
     for entry in header["lists"]:
         if not (isinstance(entry, list) and len(entry) == 2 and all(type(n) is int and n >= 0 for n in entry)):
             raise FileFormatError(f"'lists' must have pairs of numbers in the header; got {entry!r}.")

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, fx, nn
 
+from vbdrop.analysis.layer_shapes import owner
 from vbdrop.compression.files.attribute_checks import check_names, check_numbers
 from vbdrop.compression.files.call_memory import CallMemory
 from vbdrop.compression.files.container import checksum, read_container
@@ -80,7 +81,10 @@ def save(
     header["lists"] = [[len(each), len(code)] for each, code in zip(lists, codes, strict=True)]
     header |= {"arguments": arguments} if arguments is not None else {}
     header |= {"tied": tied} if tied else {}
-    header |= {"dtype": own} if (own := _own_dtype(state)) is not None else {}
+    if (own := _own_dtype(state)) is not None:
+        header["dtype"] = own
+        uncast = _uncast(model, OWN_DTYPES[own])
+        header |= {"uncast": uncast} if uncast else {}
     header["sum"] = checksum(header, tensors)
     text = json.dumps(header, separators=(",", ":"), allow_nan=False)
     content = to_safetensors(tensors, {KEY: text})
@@ -108,8 +112,8 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
 
     Args:
         path: A file that `save` wrote.
-        model: A fresh instance of the class that was compressed, built as it was; it is not changed. A network of
-            `vbdrop.models` needs none.
+        model: A fresh instance of the class that was compressed, built as it was; it is not changed. The dtype
+            may be another one, unless the compressed model had several. A network of `vbdrop.models` needs none.
         max_call_bytes: For a file with its own forward, the most memory that a call may take. None for 16 MiB plus
             four times the file, the bytes of `model`, and 2,048 bytes per byte of the inputs (64 KiB per whole
             number). A call that needs more raises a `ValueError` before anything is computed.
@@ -162,7 +166,10 @@ def _loaded(
     elif type(fresh).__name__ != header["class"]:
         raise FileFormatError(f"the file is for a model of class {header['class']}; got {type(fresh).__name__}.")
     if header["dtype"] is not None:
+        uncast = {name: fresh.get_buffer(name) for name in header["uncast"]}
         fresh.to(OWN_DTYPES[header["dtype"]])
+        for name, buffer in uncast.items():
+            setattr(fresh.get_submodule(owner(name)), name.rpartition(".")[2], buffer)
     plan = lengthen(header["plan"], _lists(header, tensors, limits), tensors, limits)
     limits.check_dense(scale_bytes(plan))
     try:
@@ -186,6 +193,13 @@ def _own_dtype(state: Mapping[str, Tensor]) -> str | None:
     """The name of the dtype that all floating-point numbers of a model have, if it is not torch's usual one."""
     found = {value.dtype for value in state.values() if value.is_floating_point()}
     return next((name for name, dtype in OWN_DTYPES.items() if found == {dtype}), None)
+
+
+def _uncast(model: nn.Module, dtype: torch.dtype) -> list[str]:
+    """The buffers that are not stored, and are floating-point numbers of another dtype than those that are."""
+    stored = model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name not in stored}
+    return [name for name, buffer in buffers.items() if buffer.is_floating_point() and buffer.dtype != dtype]
 
 
 def _never_sparse(data: dict[str, Any]) -> set[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from vbdrop._torch_compat import detached_activations
+
 
 def outline(model: nn.Module) -> tuple[nn.Module, dict[str, torch.device]]:
     """A copy of a model whose stored tensors have shapes but no values.
@@ -21,7 +23,7 @@ def outline(model: nn.Module) -> tuple[nn.Module, dict[str, torch.device]]:
         device(type='meta')
     """
     stored = model.state_dict(keep_vars=True)
-    memo: dict[int, object] = {}
+    memo = detached_activations(model)
     devices = {}
     for name, tensor in stored.items():
         if isinstance(tensor, Tensor):

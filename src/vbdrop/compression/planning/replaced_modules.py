@@ -5,15 +5,25 @@ weight themselves.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from vbdrop.analysis.layer_shapes import owner
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.layers import CountedNorm, GatedNorm, OpenAttention
 from vbdrop.layers.attention import open_
-from vbdrop.layers.computed_weight import MARK, GatedProduct, become_noisy_product_, make_product_
-from vbdrop.layers.counted_norm import CENTRING, KINDS, count_, kind_of
+from vbdrop.layers.computed_weight import (
+    MARK,
+    GatedProduct,
+    base_of,
+    become_noisy_product_,
+    can_be_product,
+    is_still_product,
+    make_product_,
+)
+from vbdrop.layers.counted_norm import CENTRING, KINDS, check_epsilon, count_, kind_of
 from vbdrop.layers.gated_norm import gated_class
 
 NUMBERS = ("count", "from_end", "formula", "scaled")
@@ -48,6 +58,28 @@ def note_replaced(plan: Plan, model: nn.Module) -> None:
             plan.attributes.setdefault(path, {}).setdefault("num_heads", module.num_heads)
 
 
+def with_own_classes(plan: Plan, model: nn.Module) -> tuple[Plan, set[str]]:
+    """A plan without the layers that need not lose their class, since nothing in them is cut or folded.
+
+    Args:
+        plan: A plan with all layers that have lost the class that computed their weight.
+        model: The model that was given; a layer of it that has gates must lose its class.
+
+    Returns:
+        The plan, and the names of these layers.
+    """
+    removed = [] if plan.program is None else plan.program.removed
+    changed = {owner(name) for name in (*plan.keep, *plan.add, *plan.merge, *removed)}
+    marked = {path: model.get_submodule(path) for path, numbers in plan.attributes.items() if MARK in numbers}
+    own = {
+        path
+        for path, module in marked.items()
+        if path not in changed and base_of(module) is not None and not isinstance(module, GatedProduct)
+    }
+    attributes = {path: numbers for path, numbers in plan.attributes.items() if path not in own}
+    return replace(plan, attributes=attributes), own
+
+
 def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
     """The counted norms of a plan, with their numbers."""
     return {path: numbers for path, numbers in plan.attributes.items() if "count" in numbers}
@@ -71,22 +103,21 @@ def replace_modules_(plan: Plan, model: nn.Module) -> None:
     heads the plan names is opened, and a layer that computes its weight itself becomes one of torch.
 
     Raises:
-        ValueError: If a module is no normalisation that could, or counts another number, or is no such layer.
+        ValueError: If a module is no normalisation that could, or counts another number, or is no such layer; then
+            nothing is changed.
     """
+    _check_replaceable(plan, model)
     for path, numbers in plan.attributes.items():
         module = model.get_submodule(path)
-        if MARK in numbers:
-            _make_product_(path, module)
+        if MARK in numbers and isinstance(module, GatedProduct):
+            become_noisy_product_(module)
+        elif MARK in numbers and MARK not in module.__dict__:
+            make_product_(module)
         if "num_heads" in numbers and type(module) is nn.MultiheadAttention and plan.program is None:
             open_(module)
     for path, numbers in counted_norms(plan).items():
-        module = model.get_submodule(path)
-        if numbers["formula"] >= len(KINDS):
-            raise ValueError(f"the norm {path!r} must have one of {len(KINDS)} formulas; got {numbers['formula']}.")
-        kind = list(KINDS)[numbers["formula"]]
+        module, kind = model.get_submodule(path), list(KINDS)[numbers["formula"]]
         if isinstance(module, CountedNorm):
-            if module.count != numbers["count"]:
-                raise ValueError(f"the norm {path!r} must count {numbers['count']} channels; got {module.count}.")
             continue
         if isinstance(module, GatedNorm):
             plain = type(module).plain
@@ -104,8 +135,26 @@ def replace_modules_(plan: Plan, model: nn.Module) -> None:
                 counted.weight = nn.Parameter(ones.clone(), like.requires_grad)
 
 
-def _make_product_(path: str, module: nn.Module) -> None:
+def _check_replaceable(plan: Plan, model: nn.Module) -> None:
+    """Check all modules that a plan replaces before the first one is replaced."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for path, numbers in plan.attributes.items():
+        if path not in modules:
+            raise ValueError(f"`target` must be what the plan was made for, with a module {path!r}; it has none.")
+        if MARK in numbers and not _is_product(modules[path]):
+            kind = type(modules[path]).__name__
+            raise ValueError(f"the layer {path!r} must compute a product with its inputs; got a {kind}.")
+    for path, numbers in counted_norms(plan).items():
+        module = modules[path]
+        if numbers["formula"] >= len(KINDS):
+            raise ValueError(f"the norm {path!r} must have one of {len(KINDS)} formulas; got {numbers['formula']}.")
+        if isinstance(module, CountedNorm) and module.count != numbers["count"]:
+            raise ValueError(f"the norm {path!r} must count {numbers['count']} channels; got {module.count}.")
+        check_epsilon(module, list(KINDS)[numbers["formula"]])
+
+
+def _is_product(module: nn.Module) -> bool:
+    """Whether a module is or can become a layer of torch with the weight that it computes."""
     if isinstance(module, GatedProduct):
-        become_noisy_product_(module)
-    elif MARK not in module.__dict__ and not make_product_(module):
-        raise ValueError(f"the layer {path!r} must compute a product with its inputs; got a {type(module).__name__}.")
+        return is_still_product(module)
+    return MARK in module.__dict__ or can_be_product(module)

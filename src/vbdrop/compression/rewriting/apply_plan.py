@@ -1,6 +1,7 @@
 """Apply a plan: to a plain model, to a state dict, and to a Bayesian model in the middle of training."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import overload
 
 import torch
@@ -72,6 +73,16 @@ def apply_plan_(
     raise TypeError(f"`target` must be a torch.nn.Module or a state dict; got {type(target).__name__}.")
 
 
+def small_state(plan: Plan, model: nn.Module) -> dict[str, Tensor]:
+    """The state dict of a model after a plan, if the modules that the plan replaces were replaced in it before.
+
+    Args:
+        plan: The plan.
+        model: The plain model from which the plan was made; it is not changed.
+    """
+    return _apply_to_state(replace(plan, attributes={}), model.state_dict())
+
+
 def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     _check(plan, state)
     for weight in plan.merge:
@@ -98,17 +109,17 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
-    replace_modules_(plan, model)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    tensors |= parameters
     if plan.program is not None and (optimizer is not None or is_bayesian(model)):
         raise ValueError(
             "the plan replaces the model's forward, which a model in training needs as it is; "
             "make the plan with vbdrop.compress(..., rewrite=False)."
         )
     shared = shared_cuts(plan, model)
+    check_optimizer(optimizer, parameters, _cuts(plan, tensors) | shared.cuts)
+    replace_modules_(plan, model)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    tensors |= parameters
     cuts = _cuts(plan, tensors) | shared.cuts
-    check_optimizer(optimizer, parameters, cuts)
     if cuts:
         retire_wrappers_(model)
     layers = {path: module for path, module in model.named_modules() if isinstance(module, NoisyLayer)}
@@ -190,7 +201,7 @@ def _small_tensors(
 def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
     """Give a module the bias that it needs now."""
     module = model.get_submodule(owner(name))
-    if module.bias is not None:  # the module appears in several places and already got its bias
+    if getattr(module, "bias", None) is not None:  # the module appears in several places and already got its bias
         return
     weight = module.get_parameter("weight")
     module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))

@@ -101,6 +101,8 @@ def _check_arithmetic(
 ) -> str:
     if kwargs or len(args) != (operation.numbers or 2):
         raise CallError(f"{target} must have {operation.numbers or 2} arguments; got {len(args) + len(kwargs)}")
+    if target == "operator.eq" and args[1] is None and isinstance(args[0], fx.Node) and kinds[args[0]] == ANY:
+        return NUMBER  # whether an argument was left out
     if operation.numbers:
         for value in args:
             if not _is_number(value, kinds):

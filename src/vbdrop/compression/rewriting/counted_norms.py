@@ -23,7 +23,7 @@ def layer_norm(writer: Writer, node: fx.Node) -> fx.Node:
     if share == 1:
         return writer.copy(node)
     call = _call(writer, node)
-    return _standardised(writer, call, [-1], share, call["weight"], call["bias"])
+    return _standardised(writer, call, [-1], share, call["weight"], call["bias"], node.meta["val"].dtype)
 
 
 def group_norm(writer: Writer, node: fx.Node) -> fx.Node:
@@ -36,20 +36,32 @@ def group_norm(writer: Writer, node: fx.Node) -> fx.Node:
     scale, shift = (
         None if call[name] is None else writer.call(aten.view.default, call[name], shape) for name in ("weight", "bias")
     )
-    return _standardised(writer, call, list(range(1, dims)), share, scale, shift)
+    return _standardised(writer, call, list(range(1, dims)), share, scale, shift, node.meta["val"].dtype)
 
 
 def _standardised(
-    writer: Writer, call: dict[str, Any], axes: list[int], share: float, scale: fx.Node | None, shift: fx.Node | None
+    writer: Writer,
+    call: dict[str, Any],
+    axes: list[int],
+    share: float,
+    scale: fx.Node | None,
+    shift: fx.Node | None,
+    dtype: torch.dtype,
 ) -> fx.Node:
-    """The input by the mean and the variance of all channels, with a scale and a shift."""
-    pair = writer.call(aten.var_mean.correction, call["input"], axes, correction=0, keepdim=True)
+    """The input by the mean and the variance of all channels, with a scale and a shift.
+
+    The square of a mean can be too large for half precision, so that the statistics are computed in float32.
+    """
+    half = dtype in (torch.float16, torch.bfloat16)
+    wide = writer.call(aten._to_copy.default, call["input"], dtype=torch.float32) if half else call["input"]
+    pair = writer.call(aten.var_mean.correction, wide, axes, correction=0, keepdim=True)
     variance, mean = (writer.call(operator.getitem, pair, i) for i in range(2))
     between = writer.call(aten.mul.Tensor, writer.call(aten.mul.Tensor, mean, mean), share * (1 - share))
     variance = writer.call(aten.add.Tensor, writer.call(aten.mul.Tensor, variance, share), between)
     inverse = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
-    centred = writer.call(aten.sub.Tensor, call["input"], writer.call(aten.mul.Tensor, mean, share))
+    centred = writer.call(aten.sub.Tensor, wide, writer.call(aten.mul.Tensor, mean, share))
     value = writer.call(aten.mul.Tensor, centred, inverse)
+    value = writer.call(aten.type_as.default, value, call["input"]) if half else value
     if scale is not None:
         value = writer.call(aten.mul.Tensor, value, scale)
     return value if shift is None else writer.call(aten.add.Tensor, value, shift)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from vbdrop._torch_compat import pytree
+from vbdrop._torch_compat import OpOverload, pytree, schema_of
 from vbdrop.analysis.channel_facts import ProductSite, Scatter
 from vbdrop.analysis.channels import Channels
 from vbdrop.analysis.graph import arguments_of, size_of
@@ -196,12 +196,28 @@ def replaced(writer: Writer, node: fx.Node) -> fx.Node:
     """The new value in place of the one that it overwrites."""
     old, new = (cast(fx.Node, argument) for argument in node.args[:2])
     is_same = size_of(old) == size_of(new) and old.meta["val"].dtype == new.meta["val"].dtype
-    return writer.value(new) if is_same else writer.copy(node)
+    if not is_same:
+        return writer.copy(node)
+    return writer.call(aten.clone.default, writer.value(new)) if _is_returned(writer, node) else writer.value(new)
 
 
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
-    """No operation: in a graph without side effects a copy is the value itself."""
-    return writer.value(cast(fx.Node, node.args[0]))
+    """No operation: in a graph without side effects a copy is the value itself, unless the caller gets it."""
+    return writer.copy(node) if _is_returned(writer, node) else writer.value(cast(fx.Node, node.args[0]))
+
+
+def _is_returned(writer: Writer, node: fx.Node) -> bool:
+    """Whether a value or a view of it is a result, into which the caller may write."""
+    if any(leaf is node for leaf in pytree.tree_leaves(writer.facts.traced.output)):
+        return True
+    return any(_is_view(user) and _is_returned(writer, user) for user in node.users)
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether the result of an operation may share its memory with an argument."""
+    if not isinstance(node.target, OpOverload):
+        return node.target is operator.getitem
+    return any(result.alias_info is not None for result in schema_of(node.target).returns)
 
 
 def item(writer: Writer, node: fx.Node) -> fx.Node:

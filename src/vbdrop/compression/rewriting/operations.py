@@ -148,13 +148,16 @@ LIKE = ("zeros_like", "ones_like", "full_like", "scalar_tensor", "sym_size.int",
 OTHER_SIZES = "the inputs must have the sizes of the example that the model was compressed with; the batch may be any"
 """The message of a program that refuses inputs of other sizes."""
 
+OTHER_ARGUMENTS = "the model takes the arguments of the example that it was compressed with: all of them, and no others"
+"""The message of a program that refuses an argument which the example skipped, or the lack of a later one."""
+
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys((*PRODUCTS, *NORMALIZATIONS, *POINTWISE, *IDENTITIES, *ARITHMETIC, *MOVEMENTS), PLAIN),
     **dict.fromkeys((*REDUCTIONS, *POOLS, *RESIZES, *FROM_RANGES, *LIKE), PLAIN),
     **dict.fromkeys(FROM_SIZES, Operation(sizes="size")),
     **dict.fromkeys(("conv1d.padding", "conv2d.padding", "conv3d.padding"), SAME_OR_VALID),
     **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), ROUNDED),
-    "_assert_scalar": Operation(words={"assert_msg": (OTHER_SIZES,)}),
+    "_assert_scalar": Operation(words={"assert_msg": (OTHER_SIZES, OTHER_ARGUMENTS)}),
     "pad": PADS,
     "gelu": Operation(words={"approximate": ("none", "tanh")}),
     "einsum": PLAIN,

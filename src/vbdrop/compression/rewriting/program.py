@@ -112,9 +112,12 @@ def decoded_tensor(entry: dict[str, Any]) -> Tensor:
     """A tensor from the result of `encoded_tensor`, or from the same with a tensor as its ``data``."""
     data, shape = entry.get("data"), entry.get("shape")
     if isinstance(data, Tensor):
-        if list(data.shape) != shape or data.dtype != _torch_value("dtype", entry.get("dtype")):
+        if list(data.shape) != shape:
             raise ProgramError(f"a buffer of the program has the shape {list(data.shape)} instead of {shape}.")
-        return data
+        dtype = _torch_value("dtype", entry.get("dtype"))
+        if data.dtype != dtype and not (data.is_floating_point() and dtype.is_floating_point):  # stored as float16
+            raise ProgramError(f"a buffer of the program is {data.dtype} instead of {dtype}.")
+        return data.to(dtype)
     if not isinstance(data, list) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise ProgramError("a buffer of the program must have `data`, `shape` and `dtype`.")
     if len(data) != math.prod(shape):

@@ -1,5 +1,6 @@
 """The forward of the small model as a program: modules called by name, with the operations that changed."""
 
+import inspect
 import operator
 from typing import Any
 
@@ -12,7 +13,7 @@ from vbdrop.compression.planning.plan import ForwardProgram, Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
 from vbdrop.compression.rewriting.graph_writer import Writer
 from vbdrop.compression.rewriting.node_rewrites import EDITS, product, scattered
-from vbdrop.compression.rewriting.operations import OTHER_SIZES
+from vbdrop.compression.rewriting.operations import OTHER_ARGUMENTS, OTHER_SIZES
 from vbdrop.compression.rewriting.program import ProgramError, encode, encoded_tensor
 from vbdrop.compression.rewriting.recurrent_calls import called
 
@@ -46,7 +47,7 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
             if not isinstance(leaf, fx.Node):
                 reason = f"`{argument.name}` holds {leaf!r}, and a graph would always use that value"
                 raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
-        _unpack(writer, writer.graph.placeholder(argument.name), argument.tree)
+    _add_inputs(writer)
     if fixed_sizes:
         for argument in traced.inputs:
             _fix_sizes(writer, argument.tree)
@@ -81,6 +82,29 @@ def _has_nodes(tree: object) -> bool:
     return any(isinstance(leaf, fx.Node) for leaf in pytree.tree_leaves(tree))
 
 
+def _add_inputs(writer: Writer) -> None:
+    """Add the arguments of the example.
+
+    A parameter that comes before one of them keeps its place, so that no other argument takes it, and must be left out.
+    """
+    parameters = inspect.signature(writer.facts.model.forward).parameters.values()
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    given = {argument.name: argument.tree for argument in writer.facts.traced.inputs}
+    names = list(dict.fromkeys([*(parameter.name for parameter in parameters if parameter.kind in kinds), *given]))
+    while names and names[-1] not in given:
+        names.pop()
+    optional = False  # in Python, all that follow an argument with a default have one
+    for name in names:
+        optional = optional or name not in given
+        value = writer.graph.placeholder(name, default_value=None) if optional else writer.graph.placeholder(name)
+        if optional:
+            missing = writer.call(operator.eq, value, None)
+            as_in_example = writer.call(operator.eq, missing, 0) if name in given else missing
+            writer.call(torch.ops.aten._assert_scalar.default, as_in_example, OTHER_ARGUMENTS)
+        if name in given:
+            _unpack(writer, value, given[name])
+
+
 def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
     """Take apart an argument that holds several tensors."""
     if isinstance(tree, fx.Node):
@@ -108,7 +132,7 @@ def _structure(writer: Writer, tree: Any) -> Any:  # noqa: ANN401 -- any structu
         return writer.value(tree)
     if type(tree) in (list, tuple):
         return type(tree)(_structure(writer, part) for part in tree)
-    if isinstance(tree, dict):
+    if type(tree) is dict:
         return {key: _structure(writer, part) for key, part in tree.items()}
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
