@@ -151,6 +151,15 @@ def test_a_threshold_can_be_given():
     assert vbdrop.freeze_dead_(model, threshold=1.0)[0].removed.tolist() == [[False, False, True, True]]
 
 
+@pytest.mark.parametrize("threshold", ["x", float("nan"), True, [1.0]])
+def test_a_threshold_that_is_no_number_is_named(threshold):
+    model = nn.Sequential(nn.Linear(4, 2))
+    vbdrop.convert_(model, vbdrop.Weights())
+    with pytest.raises(ValueError, match="`threshold` must be a number"):
+        vbdrop.freeze_dead_(model, threshold)
+    vbdrop.freeze_dead_(model, float("inf"))
+
+
 def test_nothing_dies_where_rates_are_shared_and_a_plain_model_is_refused():
     model = nn.Sequential(nn.Linear(4, 2))
     with pytest.raises(ValueError, match="`model` has no converted layer"):

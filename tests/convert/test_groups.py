@@ -88,7 +88,7 @@ def test_an_optimizer_from_before_the_conversion_gets_what_it_lacks():
 
 
 @pytest.mark.parametrize("name", ["lr", "rate_lr", "weight_decay"])
-@pytest.mark.parametrize("value", [-1e-3, float("nan"), "0.1", [0.1]])
+@pytest.mark.parametrize("value", [-1e-3, float("nan"), "0.1", [0.1], True])
 def test_a_wrong_number_is_named(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be a number, at least 0, or None; got"):
         param_groups(converted(Weights()), **{name: value})

@@ -49,3 +49,12 @@ def test_it_does_not_warn_of_tensors_that_were_chosen_nor_of_plain_models():
         assert "save_pretrained" not in small.__dict__
         vbdrop.deterministic_(model).save_pretrained("there")
         assert model.saved[0] == "there"
+
+
+def test_a_method_that_was_set_on_the_model_itself_stays():
+    model = Pretrained(nn.Linear(4, 3))
+    own = model.save_pretrained = lambda folder: "own"
+    vbdrop.convert_(model, vbdrop.Weights())
+    assert model.save_pretrained is own
+    vbdrop.deterministic_(model)
+    assert model.save_pretrained is own

@@ -99,7 +99,9 @@ def breaks_off():
         ([BATCHES[0], torch.randn(5, 9)], RuntimeError, "shapes"),
         ([], ValueError, "`batches` must yield at least one batch; got none"),
         (torch.randn(8, 3), TypeError, r"`batches` must be an iterable of batches.*got one Tensor: write \[x\]"),
-        (3, TypeError, "iterable"),
+        (3, TypeError, "`batches` must be an iterable of batches, such as a data loader; got 3"),
+        (None, TypeError, "`batches` must be an iterable of batches, such as a data loader; got None"),
+        ([{"x": BATCHES[0]}], TypeError, "`batches` must have the input as a tensor, .*; got a dict with the keys 'x'"),
     ],
 )
 def test_a_failure_restores_the_statistics_and_the_mode(model, batches, error, message):
@@ -174,3 +176,8 @@ class TestWithoutNoise:
     def test_wrong_batches_are_named(self, model):
         with pytest.raises(TypeError, match=r"`recalibrate` must be a tensor of training inputs, .*; got int"):
             without_noise(model, 3)
+
+
+def test_what_is_no_model_is_named():
+    with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module; got NoneType"):
+        recalibrate_(None, BATCHES)

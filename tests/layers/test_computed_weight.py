@@ -66,6 +66,34 @@ class Dynamic(nn.Linear):
         return F.linear(x, self.weight * x.mean(), self.bias)
 
 
+class Clamped(nn.Linear):
+    """Large inputs are clamped."""
+
+    def forward(self, x):
+        return F.linear(x.clamp(-8, 8), self.weight, self.bias)
+
+
+class Silenced(nn.Linear):
+    """Tiny inputs are ignored."""
+
+    def forward(self, x):
+        return F.linear(F.hardshrink(x, 1e-4), self.weight, self.bias)
+
+
+class Flattened(nn.Linear):
+    """Whatever an example holds is one row of features."""
+
+    def forward(self, x):
+        return F.linear(x.flatten(1), self.weight, self.bias)
+
+
+class PaddedToEven(nn.Conv2d):
+    """Images of odd sizes are padded first."""
+
+    def forward(self, x):
+        return super().forward(F.pad(x, (0, x.shape[-1] % 2, 0, x.shape[-2] % 2)))
+
+
 class Network(nn.Sequential):
     def __init__(self):
         super().__init__(
@@ -98,13 +126,24 @@ def test_the_weight_is_the_one_of_the_product():
     assert torch.equal(computed_weight(written), written.weight)
 
 
-@pytest.mark.parametrize("layer", [Adapted(4, 3), Shaken(4, 3), Padded(2, 3, 3), Dynamic(4, 3), nn.Linear(2, 2)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(Adapted(4, 3), Shaken(4, 3), Padded(2, 3, 3), Dynamic(4, 3), nn.Linear(2, 2)),
+        *(Clamped(4, 3), Silenced(4, 3), Flattened(4, 3), PaddedToEven(2, 3, 2, 2)),
+    ],
+)
 def test_what_is_no_product_of_its_inputs_has_none(layer):
     before = layer.training, {name: value.clone() for name, value in layer.state_dict().items()}
     assert computed_weight(layer) is None
     assert not make_product_(layer)
     assert layer.training == before[0]
     assert all(torch.equal(value, before[1][name]) for name, value in layer.state_dict().items())
+
+
+def test_in_half_precision_large_inputs_overflow_and_count_for_nothing():
+    layer = Standardised(3, 4, 2).half()
+    assert computed_weight(layer).dtype == torch.float16
 
 
 def test_gates_train_through_the_forward_of_the_class():

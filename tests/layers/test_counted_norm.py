@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import vbdrop
 from vbdrop.layers.counted_norm import CountedNorm, count_, epsilon_of, kind_of
 
 NORMS = {
@@ -117,3 +118,51 @@ def test_a_norm_keeps_its_parameters_and_its_epsilon():
     assert counted.weight is weight
     assert isinstance(counted, CountedNorm)
     assert epsilon_of(counted) == 0.5
+
+
+class Literal(nn.Module):
+    """A layer normalisation whose epsilon no attribute holds."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, 1e-5)
+
+
+class LiteralRoot(Root):
+    """An epsilon that is not the one of the dtype."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        del self.variance_epsilon
+        self.variance = 1e-6
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance)
+
+
+@pytest.mark.parametrize("norm", [Literal(8), LiteralRoot(8)])
+def test_a_norm_with_an_unknown_epsilon_is_none(norm):
+    assert kind_of(norm, 8) is None
+
+
+def test_a_norm_with_an_epsilon_of_zero_is_one():
+    assert kind_of(nn.LayerNorm(8, eps=0.0), 8) == "layer"
+
+
+def test_a_layer_norm_without_an_epsilon_cannot_count():
+    with pytest.raises(ValueError, match="Literal must have a float under one of eps, variance_epsilon, epsilon"):
+        count_(Literal(8), "layer", 9)
+
+
+def test_padding_tokens_do_not_become_nan():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(10, 8, padding_idx=0), Literal(8), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        model[0].weight[:, :3] = 0.0
+        model[2].weight[:, :3] = 0.0
+    small = vbdrop.compress(model, torch.randint(1, 10, (4, 5)), rewrite=False).model
+    padding = torch.zeros(1, 5, dtype=torch.long)
+    torch.testing.assert_close(small(padding), model(padding))

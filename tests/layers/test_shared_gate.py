@@ -3,6 +3,7 @@ import pickle
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from vbdrop.layers import Gate, SharedGate, Units
 from vbdrop.layers.shared_gate import own_gates
@@ -73,3 +74,25 @@ def test_a_gate_that_is_not_sampled_has_no_noise_beside_one_that_is():
     out = shared(torch.ones(6, 3)).detach()
     assert torch.equal(out[:, 1:], torch.ones(6, 2))
     assert len(set(out[:, 0].tolist())) == 6
+
+
+def test_a_moving_average_of_the_buffers_leaves_the_places_of_the_gates_alone():
+    gate = Gate(16, axis=-1, mode=Units(), like=torch.ones(1))
+    shared = SharedGate(-1, {"channels": gate}, [gate], torch.arange(16).flip(0)).eval()
+    with torch.no_grad():
+        gate.weight.copy_(torch.linspace(0.5, 2, 16))
+    average = AveragedModel(shared, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True).eval()
+    for _ in range(20):
+        average.update_parameters(shared)
+    x = torch.ones(1, 16)
+    assert torch.allclose(average(x), shared(x))
+
+
+def test_the_places_of_the_gates_survive_the_meta_device():
+    gate = Gate(3, axis=-1, mode=Units(), like=torch.ones(1))
+    shared = SharedGate(-1, {"channels": gate}, [gate], torch.tensor([2, 0, 1])).eval()
+    state = shared.state_dict()
+    shared.to("meta")
+    assert shared(torch.ones(1, 3, device="meta")).shape == (1, 3)
+    shared.to_empty(device="cpu").load_state_dict(state)
+    assert shared.index.tolist() == [2, 0, 1]

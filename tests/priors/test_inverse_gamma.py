@@ -59,7 +59,7 @@ def test_at_a_fixed_alpha_a_weight_of_the_priors_own_size_is_the_cheapest():
 
 
 @pytest.mark.parametrize("name", ["shape", "scale"])
-@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])
 def test_a_wrong_parameter_is_named(name, value):
     with pytest.raises(ValueError, match=f"`{name}` of InverseGamma must be a finite number above 0; got {value!r}"):
         InverseGamma(**{name: value})

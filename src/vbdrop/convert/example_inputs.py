@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vbdrop._torch_compat import pytree
+from vbdrop._torch_compat import detached_activations, pytree
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments by position, and by name."""
@@ -57,10 +57,8 @@ def copied(model: nn.Module) -> nn.Module:
         >>> copied(model).last.grad_fn is None
         True
     """
-    leaves = [leaf for module in model.modules() for leaf in pytree.tree_leaves(dict(vars(module)))]
-    graphs = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_leaf]
     try:
-        return copy.deepcopy(model, {id(leaf): leaf.detach().clone() for leaf in graphs})
+        return copy.deepcopy(model, detached_activations(model))
     except Exception as error:  # the attributes of a model may raise anything
         raise ValueError(
             f"`model` must be one that copy.deepcopy can copy; it raised {type(error).__name__}: {error}. Delete what "

@@ -1,5 +1,7 @@
 """The last stage of a training: what is dead stays dead."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -26,7 +28,7 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
         The same model.
 
     Raises:
-        ValueError: If the model has no converted layer.
+        ValueError: If the model has no converted layer, or the threshold is not a number.
         TypeError: If it has noisy weights of a class that does not support freezing.
 
     Example:
@@ -39,6 +41,10 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
         >>> vbdrop.rates(model)["0.gate"].dead
         2
     """
+    if threshold is not None and (
+        isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold)
+    ):
+        raise ValueError(f"`threshold` must be a number, a `log_alpha`, or None; got {threshold!r}.")
     if next(noisy_tensors(model), None) is None:
         raise ValueError("`model` has no converted layer, so nothing in it is dead; call vbdrop.convert_ first.")
     found: list[tuple[NoisyLayer | Gate, NoisyTensor]] = []

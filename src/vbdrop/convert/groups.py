@@ -47,7 +47,8 @@ def param_groups(
     if existing is not None and not isinstance(existing, Optimizer):
         raise TypeError(f"`existing` must be a torch.optim.Optimizer or None; got {type(existing).__name__}.")
     for name, value in (("lr", lr), ("rate_lr", rate_lr), ("weight_decay", weight_decay)):
-        if value is not None and not (isinstance(value, int | float | Tensor) and value >= 0):
+        is_number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+        if value is not None and not (is_number and value >= 0):
             raise ValueError(f"`{name}` must be a number, at least 0, or None; got {value!r}.")
     rate_ids = rate_parameters(model)
     known = {id(p) for group in existing.param_groups for p in group["params"]} if existing else set()

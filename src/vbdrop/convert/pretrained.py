@@ -53,7 +53,7 @@ def warn_when_saved_(model: nn.Module) -> None:
         'WarnedSaving'
     """
     for module in model.modules():
-        if callable(getattr(type(module), METHOD, None)):
+        if callable(getattr(type(module), METHOD, None)) and METHOD not in module.__dict__:
             module.__dict__[METHOD] = WarnedSaving(module)
 
 
@@ -74,4 +74,5 @@ def rates_saved_apart(model: nn.Module) -> Iterator[None]:
 def forget_warnings_(model: nn.Module) -> None:
     """Give a model its own method back."""
     for module in model.modules():
-        module.__dict__.pop(METHOD, None)
+        if isinstance(module.__dict__.get(METHOD), WarnedSaving):
+            del module.__dict__[METHOD]

@@ -1,8 +1,7 @@
 """BatchNorm statistics for a model that was trained with noise and is used without it."""
 
-import copy
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from vbdrop._torch_compat import BatchNormNd, unwrapped
 from vbdrop.convert.evaluating import evaluating
+from vbdrop.convert.example_inputs import copied
 from vbdrop.layers import Variational
 from vbdrop.objective.checks import some
 
@@ -32,7 +32,9 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
 
     Args:
         model: A model with BatchNorm layers; without any, nothing happens.
-        batches: Training inputs; of a batch that is a tuple or list, the first element (so a loader of pairs works).
+        batches: Training inputs in batches drawn at random, as in training: the variance within each batch counts, so
+            batches sorted by class would give too small ones. Of a batch that is a tuple or list, the first element
+            (so a loader of pairs works).
 
     Returns:
         The same model, in the mode that it had.
@@ -41,8 +43,12 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
         >>> _ = recalibrate_(model, [torch.randn(64, 2)])
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if isinstance(batches, Tensor):
         raise TypeError("`batches` must be an iterable of batches, such as a data loader; got one Tensor: write [x].")
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"`batches` must be an iterable of batches, such as a data loader; got {batches!r}.")
     norms = list(_norms(model).values())
     if not norms:
         return model
@@ -56,7 +62,7 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
                 norm.train()
             seen = 0
             for batch in batches:
-                model(batch[0] if isinstance(batch, tuple | list) else batch)
+                _run(model, batch)
                 seen += 1
             if not seen:
                 raise ValueError("`batches` must yield at least one batch; got none.")
@@ -70,6 +76,18 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
             norm.momentum = momentum
     _recalibrated.update(map(_fingerprint, norms))
     return model
+
+
+def _run(model: nn.Module, batch: object) -> None:
+    try:
+        model(batch[0] if isinstance(batch, tuple | list) else batch)
+    except Exception as error:  # a model may raise anything
+        if isinstance(batch, Mapping):
+            raise TypeError(
+                f"`batches` must have the input as a tensor, or as the first element of a tuple or list; got a "
+                f"{type(batch).__name__} with the keys {', '.join(map(repr, batch))}, which the model does not take."
+            ) from error
+        raise
 
 
 def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] | None) -> nn.Module:
@@ -108,7 +126,7 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
             "`recalibrate` must be a tensor of training inputs, an iterable of batches, False or None; got "
             f"{type(batches).__name__}."
         )
-    return recalibrate_(copy.deepcopy(model), torch.split(batches, BATCH) if isinstance(batches, Tensor) else batches)
+    return recalibrate_(copied(model), torch.split(batches, BATCH) if isinstance(batches, Tensor) else batches)
 
 
 def noisy_norms(model: nn.Module) -> list[str]:

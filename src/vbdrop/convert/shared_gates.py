@@ -1,6 +1,5 @@
 """One gate for all layers that read the same channels: trace the graph that shows them, and install the gates."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from vbdrop.analysis.channel_groups import ChannelGroups
 from vbdrop.analysis.graph import Traced, trace
+from vbdrop.convert.example_inputs import copied
 from vbdrop.layers import Gate, GatedAttention, GatedNorm, NoisyLayer, OpenAttention, SharedGate, Units
 from vbdrop.layers.attention import gate_attention_
 from vbdrop.layers.companions import weight_names
@@ -37,7 +37,7 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
     Raises:
         ValueError: If it does not accept them, or `torch.export` cannot trace it.
     """
-    plain = copy.deepcopy(model)
+    plain = copied(model)
     for module in plain.modules():
         if isinstance(module, NoisyLayer | GatedNorm | GatedAttention):
             module.strip_()

@@ -6,7 +6,7 @@ layer can have gates; without its class, it is a layer of torch with the compute
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -30,6 +30,12 @@ MARK = "plain_product"
 
 SPARE = 2
 """The least size of what a convolution is tried on, besides what its kernel covers."""
+
+TRIALS = 4
+"""The number of inputs that are tried: as many sizes of images in a row, or numbers of leading axes."""
+
+SCALES = (1e-3, 1.0, 1e4)
+"""The scales of the inputs that are tried, since a forward may clamp large inputs or ignore small ones."""
 
 
 class _Products(TorchFunctionMode):
@@ -58,7 +64,7 @@ def base_of(module: nn.Module) -> type[nn.Module] | None:
 def computed_weight(module: nn.Module) -> Tensor | None:
     """The weight with which a layer of another class computes what its parent would; None if it does anything else.
 
-    It is found by trying, in training and in eval mode, and on other inputs than those by which it was found.
+    It is found by trying, in training and in eval mode, on inputs of several scales and shapes.
 
     Args:
         module: A layer without gates.
@@ -89,27 +95,35 @@ def computed_weight(module: nn.Module) -> Tensor | None:
 
 def _found(module: nn.Module, base: type[nn.Module]) -> Tensor | None:
     weight: Tensor = module.weight  # type: ignore[assignment]
-    x, y = (_inputs(module, number) for number in range(2))
-    was, found = module.training, weight
+    was = module.training
     try:
         with _Products() as products:
-            module.train()(x)
+            module.train()(_inputs(module, 0))
         found = next((w for w in products.weights if isinstance(w, Tensor) and w.shape == weight.shape), weight)
-        wanted = _product(module, base, y, found)
-        results = [module.train()(y), module.eval()(y)]
+        inputs = [scale * _inputs(module, number) for number in range(1, TRIALS + 1) for scale in SCALES]
+        same = all(_gives(module, x, _product(module, base, x, found)) for x in inputs)
     finally:
         module.train(was)
-    scale = wanted.abs().max().clamp_min(1e-12)
-    same = all(r.shape == wanted.shape and bool((r - wanted).abs().max() <= 1e-5 * scale) for r in results)
     return found.detach() if same else None
 
 
+def _gives(module: nn.Module, x: Tensor, wanted: Tensor) -> bool:
+    """Whether a layer answers inputs with these outputs, in both modes; any will do where they overflow."""
+    if not bool(wanted.isfinite().all()):
+        return True
+    largest = wanted.abs().max().clamp_min(1e-12)
+    results = [module.train()(x), module.eval()(x)]
+    return all(r.shape == wanted.shape and bool((r - wanted).abs().max() <= 1e-5 * largest) for r in results)
+
+
 def _inputs(module: nn.Module, number: int) -> Tensor:
-    """Random inputs; images of another size for each number."""
+    """Random inputs; images of another size, or features with other leading axes, for each number."""
     generator = torch.Generator().manual_seed(number)
-    size = [2, module.in_features] if isinstance(module, nn.Linear) else [2, module.in_channels]
     if isinstance(module, ConvNd):
+        size = [2, module.in_channels]
         size += [d * (k - 1) + SPARE + number for k, d in zip(module.kernel_size, module.dilation, strict=True)]
+    else:
+        size = [*[2] * max(number, 1), module.in_features]  # type: ignore[list-item]
     return torch.randn(size, generator=generator).to(module.weight)  # type: ignore[arg-type]
 
 
@@ -142,14 +156,19 @@ def make_product_(module: nn.Module) -> bool:
     return True
 
 
-def make_products_(model: nn.Module) -> None:
+def make_products_(model: nn.Module, own_classes: Collection[str] = ()) -> None:
     """Make layers of torch of all layers of a model that compute their weight themselves, in place.
 
     A layer whose parameters another module has, too, stays as it is.
+
+    Args:
+        model: A model without gates.
+        own_classes: The layers that keep their class.
     """
     holders = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
-    for module in model.modules():
-        if base_of(module) is not None and all(holders[id(p)] == 1 for p in module.parameters(recurse=False)):
+    for name, module in model.named_modules():
+        is_tied = any(holders[id(p)] > 1 for p in module.parameters(recurse=False))
+        if base_of(module) is not None and not is_tied and name not in own_classes:
             make_product_(module)
 
 
@@ -217,10 +236,16 @@ def _without_gates(module: GatedProduct) -> Iterator[nn.Module]:
         module._modules.update(gates)
 
 
+def can_be_product(module: nn.Module) -> bool:
+    """Whether a layer of another class computes a product; on the meta device it is taken for one."""
+    is_outline = any(parameter.is_meta for parameter in module.parameters())
+    return base_of(module) is not None and (is_outline or computed_weight(module) is not None)
+
+
 def is_still_product(module: GatedProduct) -> bool:
     """Whether the forward of a layer with gates still computes a product; on the meta device it is taken for one."""
     with _without_gates(module) as plain:
-        return any(parameter.is_meta for parameter in plain.parameters()) or computed_weight(plain) is not None
+        return can_be_product(plain)
 
 
 def become_noisy_product_(module: GatedProduct) -> None:

@@ -16,6 +16,9 @@ from torch.nn import functional as F
 EPSILONS = ("eps", "variance_epsilon", "epsilon")
 """The attributes under which normalisation classes store the constant that they add to the variance."""
 
+SCALES = (1.0, 1e-4, 0.0)
+"""The scales of the inputs that a norm is tried on; the small ones show the constant that it adds."""
+
 
 class CountedNorm(nn.Module):
     """The shared part of both kinds; `count_` turns a plain normalisation into one of them.
@@ -137,9 +140,12 @@ def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> Count
         kind: One of `KINDS`.
         count: The number of channels to count.
         from_end: The channels' axis, counted from the end.
+
+    Raises:
+        ValueError: If the constant that it adds to the variance is unknown; then nothing is changed.
     """
-    eps = epsilon_of(module)
-    parameters, attributes = module._parameters, {"count": count, "from_end": from_end, "eps": eps}
+    check_epsilon(module, kind)
+    parameters, attributes = module._parameters, {"count": count, "from_end": from_end, "eps": epsilon_of(module)}
     module.__class__ = KINDS[kind]
     for name in ("weight", "bias", "scale"):
         parameters.setdefault(name, None)
@@ -150,6 +156,16 @@ def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> Count
 def epsilon_of(module: nn.Module) -> float | None:
     """The constant that a normalisation adds to the variance; None for the machine epsilon of the input's dtype."""
     return next((value for name in EPSILONS if isinstance(value := getattr(module, name, None), float)), None)
+
+
+def check_epsilon(module: nn.Module, kind: str) -> None:
+    """Check that the constant which a normalisation adds to the variance is known.
+
+    Raises:
+        ValueError: If it is not, and the kind has none of its own.
+    """
+    if kind in CENTRING and epsilon_of(module) is None:
+        raise ValueError(f"{type(module).__name__} must have a float under one of {', '.join(EPSILONS)}; it has none.")
 
 
 def kind_of(module: nn.Module, count: int, from_end: int = 1) -> str | None:
@@ -181,11 +197,13 @@ def _computes(module: nn.Module, kind: str, count: int, from_end: int) -> bool:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(sizes, generator=generator) * 2 + 1
     trial: Callable[[Tensor], Tensor] = copy.deepcopy(module).to("cpu", torch.float32).eval()
-    counted = count_(copy.deepcopy(module).to("cpu", torch.float32), kind, count, from_end)
-    for parameter in (*trial.parameters(), *counted.parameters()):  # type: ignore[attr-defined]  # a module
-        parameter.copy_(torch.linspace(0.5, 1.5, count))
     try:
-        found = trial(x)
+        counted = count_(copy.deepcopy(module).to("cpu", torch.float32), kind, count, from_end)
+        for parameter in (*trial.parameters(), *counted.parameters()):  # type: ignore[attr-defined]  # a module
+            parameter.copy_(torch.linspace(0.5, 1.5, count))
+        pairs = [(trial(scale * x), counted(scale * x)) for scale in SCALES]
     except Exception:  # a forward that expects other inputs may raise anything
         return False
-    return isinstance(found, Tensor) and found.shape == x.shape and torch.allclose(found, counted(x), 1e-4, 1e-5)
+    return all(isinstance(found, Tensor) and found.shape == x.shape for found, _ in pairs) and all(
+        torch.allclose(found, wanted, 1e-4, 1e-5, equal_nan=True) for found, wanted in pairs
+    )

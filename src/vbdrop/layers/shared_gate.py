@@ -1,5 +1,7 @@
 """The gates of a layer that are shared with the other layers that read the same channels."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -36,16 +38,22 @@ class SharedGate(nn.Module):
         for name, gate in own.items():
             self.add_module(name, gate)
         self.__dict__["gates"] = tuple(gates)  # a tuple, so that torch registers no gate of another layer
-        self.register_buffer("index", index.to(gates[0].weight.device), persistent=False)
-        self.set_index_(self.index)
+        self.set_index_(index)
 
     def set_index_(self, index: Tensor) -> None:
         """Set which gate each input has."""
         count = sum(gate.weight.numel() for gate in self.all_gates)
         one_each = len(index) == count and bool((index.cpu() == torch.arange(count)).all())
-        self.index = index
+        self.index = index  # not a buffer: a moving average of the buffers would change these numbers
         self._one_gate = len(self.all_gates) == 1 and one_each
         self._all_gated = bool((index >= 0).all())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SharedGate":
+        """Move the index with the parameters, except to the meta device, which would lose it."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = fn(self.index).device
+        self.index = self.index if device.type == "meta" else self.index.to(device)
+        return self
 
     @property
     def own(self) -> dict[str, Gate]:
@@ -103,9 +111,10 @@ class SharedGate(nn.Module):
 
     def _spread(self, values: Tensor) -> Tensor:
         """Values of the gates (last axis), gathered for each input; 1 for an input without a gate."""
+        index = self.index.to(values.device)
         if self._all_gated:
-            return values.index_select(-1, self.index)
-        return torch.where(self.index >= 0, values.index_select(-1, self.index.clamp_min(0)), 1.0)
+            return values.index_select(-1, index)
+        return torch.where(index >= 0, values.index_select(-1, index.clamp_min(0)), 1.0)
 
     def extra_repr(self) -> str:
         """The numbers of inputs and gates."""

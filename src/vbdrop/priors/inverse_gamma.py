@@ -38,7 +38,7 @@ class InverseGamma(TwoLevelPrior):
     def __post_init__(self) -> None:
         for name in ("shape", "scale"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < math.inf):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ValueError(f"`{name}` of InverseGamma must be a finite number above 0; got {value!r}.")
 
     @property
