@@ -34,3 +34,41 @@ def test_what_has_no_rule_is_named():
         _ = x.magic
     with pytest.raises(ValueError, match=r"`variance` must have the shape of `mean`, \[2, 3\]; got \[3\]"):
         Moments(torch.zeros(2, 3), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        (lambda x: x**2, "pow"),
+        (lambda x: 2**x, "rpow"),
+        (lambda x: 1 / x, "rtruediv"),
+        (lambda x: torch.ones(3) / x, "truediv"),
+        (lambda x: x // 2, "floordiv"),
+        (lambda x: x % 2, "mod"),
+        (lambda x: x @ torch.ones(3, 3), "matmul"),
+        (lambda x: torch.ones(2, 2) @ x, "matmul"),
+        (lambda x: x > 0, "gt"),
+        (lambda x: torch.zeros(3) > x, "lt"),
+        (lambda x: x <= 0, "le"),
+        (lambda x: x == 0, "eq"),
+        (lambda x: x != x, "ne"),
+        (lambda x: torch.zeros(3) == x, "eq"),
+        (abs, "abs"),
+        (float, "float"),
+        (lambda x: not x, "bool"),
+        (lambda x: torch.cat([x, x], axis=1), "cat with these arguments"),
+        (lambda x: x.mean(1, dtype=torch.float64), "mean with these arguments"),
+        (lambda x: torch.mean(x, 1, dtype=torch.float64), "mean with these arguments"),
+    ],
+)
+def test_operators_and_arguments_without_a_rule_are_named(operation, name):
+    with pytest.raises(NoRuleError, match=name):
+        operation(Moments(torch.zeros(2, 3), torch.ones(2, 3)))
+
+
+def test_moments_are_sequences_and_keys():
+    x = Moments(torch.zeros(2, 3), torch.ones(2, 3))
+    assert len(x) == 2
+    first, second = x
+    assert first.shape == second.shape == (3,)
+    assert len({x, first, second}) == 3

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from vbdrop.moments import Moments
-from vbdrop.moments.pointwise import leaky, quadrature, rectified
+from vbdrop.moments import Moments, NoRuleError
+from vbdrop.moments.pointwise import clipped, leaky, quadrature, rectified
 
 
 def integrated(function, x):
@@ -30,6 +30,30 @@ def test_the_rectified_is_that_of_an_integral(rule, variance, dtype, tolerance):
     scale = max(1.0, variance)
     torch.testing.assert_close(found.mean_.double(), mean, atol=tolerance * scale, rtol=1e-5)
     torch.testing.assert_close(found.variance.double(), expected, atol=10 * tolerance * scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize("variance", [1e-4, 1.0, 9.0, 100.0, 1e4, 1e6])
+@pytest.mark.parametrize(("dtype", "share"), [(torch.float64, 1e-4), (torch.float32, 1e-2)], ids=str)
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 6.0), (2.0, 3.0)])
+def test_the_clipped_is_that_of_an_integral(low, high, variance, dtype, share):
+    """Variances within 1 % in float32, for deviations of up to 1000 times the range; the grid is off by up to 1e-4."""
+    x = Moments(MEANS.to(dtype), torch.full_like(MEANS, variance, dtype=dtype))
+    mean, expected = integrated(lambda t: t.clamp(low, high), x)
+    found = clipped(x, low, high)
+    torch.testing.assert_close(found.mean_.double(), mean, atol=2e-4, rtol=0)
+    torch.testing.assert_close(found.variance.double(), expected, atol=min(1e-4, 1e-3 * variance), rtol=share)
+
+
+def test_the_clipped_far_from_its_range_and_without_noise():
+    x = Moments(torch.tensor([1e4, -1e4, 0.5, 3.0, 6.0]), torch.tensor([1e-4, 1e-4, 1e-4, 0.0, 0.0]))
+    found = clipped(x, 0.0, 6.0)
+    torch.testing.assert_close(found.mean_, torch.tensor([6.0, 0.0, 0.5, 3.0, 6.0]))
+    torch.testing.assert_close(found.variance, torch.tensor([0.0, 0.0, 1e-4, 0.0, 0.0]))
+
+
+def test_an_infinite_range_has_no_rule():
+    with pytest.raises(NoRuleError, match="hardtanh with an infinite bound"):
+        clipped(Moments(torch.zeros(1), torch.ones(1)), 0.0, float("inf"))
 
 
 def test_what_is_known_stays_known():

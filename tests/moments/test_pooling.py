@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from vbdrop.moments import Moments, NoRuleError
@@ -18,6 +19,18 @@ def test_the_larger_of_known_numbers():
     )
     assert found.mean_.tolist() == [2.0, 1e4]
     assert found.variance.tolist() == [0.0, 0.0]
+
+
+def test_the_variance_of_the_larger_keeps_its_digits_in_float32():
+    """Against float64, for gaps of up to 1000 deviations; the order does not matter."""
+    torch.manual_seed(0)
+    gap = 50 * torch.randn(1000)
+    x, y = (Moments(mean, 0.1 * torch.rand(1000)) for mean in (gap, torch.zeros(1000)))
+    expected = larger(*(each.each(Tensor.double) for each in (x, y))).variance
+    torch.testing.assert_close(larger(x, y).variance.double(), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(larger(y, x).variance.double(), expected, rtol=1e-4, atol=0)
+    far, near = Moments(torch.tensor([1e4]), torch.tensor([1e-4])), Moments(torch.zeros(1), torch.tensor([1e-4]))
+    assert larger(far, near).variance.item() == larger(near, far).variance.item() == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize("settings", [(2,), (3, 2), (3, 2, 1), ((2, 3), 1, (0, 1))], ids=str)

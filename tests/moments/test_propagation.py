@@ -92,6 +92,16 @@ class Dropping(nn.Module):
         return dropout(self.layer(x), 0.9)
 
 
+class Squared(nn.Module):
+    def forward(self, x):
+        return x**2
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, x], axis=1)
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -99,6 +109,8 @@ class Dropping(nn.Module):
         (nn.Sequential(nn.Linear(4, 4), OwnNoise()), "no rule for OwnNoise in '1'"),
         (nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.LayerNorm(4)), "no rule for layer_norm in '2'"),
         (nn.Sequential(nn.Linear(4, 4), Loud(4, -1, Units(), torch.ones(1))), "no rule for the forward of Loud in '1'"),
+        (nn.Sequential(nn.Linear(4, 4), Squared()), "no rule for __pow__ in '1'"),
+        (nn.Sequential(nn.Linear(4, 4), Doubled()), "no rule for cat with these arguments in '1'"),
         (nn.Sequential(Dropping()), "no rule for dropout that is on in '0'"),
         (
             nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)),
@@ -151,6 +163,44 @@ def test_a_layer_whose_forward_was_replaced_has_no_rule():
     with pytest.raises(NoRuleError, match="no rule for the forward of Linear in '0'"):
         propagate_moments(model, torch.ones(2, 4))
     assert model[0].__dict__["forward"] is own
+
+
+class InPlace(nn.Module):
+    """Uses the old names of values that are changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(4, 8), nn.LeakyReLU(0.1, inplace=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = old = self.first(x)
+        hidden += 1.0
+        self.act(hidden[:, :4])
+        return self.last(old)
+
+
+def test_values_that_are_changed_in_place(agree):
+    """4000 samples, seed 0."""
+    torch.manual_seed(0)
+    model, x = InPlace().double().eval(), torch.randn(3, 4).double()
+    convert_(model, Weights(log_sigma2=-3.0, threshold=50.0))
+    with torch.no_grad(), sampling(model):
+        draws = model(x.repeat(4000, 1)).unflatten(0, (4000, 3))
+    agree(propagate_moments(model, x), draws)
+
+
+def test_a_layer_may_be_called_by_keyword():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.gate = nn.Linear(4, 3), Gate(3, -1, Units(), torch.ones(1))
+
+        def forward(self, x):
+            return self.gate(x=self.layer(input=x))
+
+    model, x = Named().eval(), torch.randn(2, 4)
+    convert_(model, Weights(threshold=50.0))
+    torch.testing.assert_close(propagate_moments(model, x).mean_, model(x).detach())
 
 
 @pytest.mark.parametrize("by_name", [False, True])

@@ -235,6 +235,25 @@ class OtherNoise(TwoLayers):
         return self.last(nn.functional.dropout(x.mean(1)))
 
 
+class OneNumberLater(TwoLayers):
+    """Draws one number per forward after the noisy layers, whatever the batch."""
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x.mean(1)))) + torch.randn(1)
+
+
+class OneMaskLater(TwoLayers):
+    """Drops the same units in all examples of a forward."""
+
+    def forward(self, x):
+        return self.last(self.first(x.mean(1)) * torch.empty(8).bernoulli_(0.5))
+
+
+class MaskPerExample(TwoLayers):
+    def forward(self, x):
+        return self.last(nn.functional.dropout(self.first(x.mean(1))))
+
+
 LAYOUTS = {  # network, examples, steps
     "encoder": (Encoder, 10, 6),
     "encoder, as many steps as examples": (Encoder, 6, 6),
@@ -259,6 +278,10 @@ LAYOUTS = {  # network, examples, steps
     "a table of as many rows as examples, looked up": (lambda: Lookup(4), 4, 5),
     "one number a forward": (Factor, 4, 5),
     "other noise before": (OtherNoise, 4, 5),
+    "one number later": (OneNumberLater, 4, 5),
+    "one number later, one example": (OneNumberLater, 1, 5),
+    "one mask later": (OneMaskLater, 4, 5),
+    "a mask per example": (MaskPerExample, 4, 5),
 }
 
 
@@ -289,6 +312,13 @@ class TestLayersThatSeeAnotherOrder:
         predict(model, torch.randn(6, 4, 8), samples=10)
         assert seen[-1] == 60
         assert len(seen) <= 2
+
+    def test_other_noise_that_grows_with_the_batch_is_drawn_in_one_forward(self):
+        model, seen = MaskPerExample(), []
+        convert_(model, Rates())
+        model.last.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+        predict(model, torch.randn(6, 4, 8), samples=10)
+        assert seen == [60]
 
     def test_a_way_that_failed_is_not_tried_again(self):
         model, seen = Table(7), []

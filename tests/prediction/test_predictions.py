@@ -91,6 +91,19 @@ class TestUncertainty:
         assert found.entropy is None
         assert found.mutual_information is None
 
+    def test_draws_decide_what_is_a_distribution(self):
+        """A pair of numbers with the sum 1: the mean is positive, but not every draw. n = 200, a deviation of 0.5."""
+        torch.manual_seed(0)
+        layer = linear(-3.0)
+        nn.init.constant_(layer.weight, 0.1)
+        nn.init.zeros_(layer.bias)
+        found = predict(
+            layer, torch.ones(2, 5), 200, link=lambda out: torch.stack([out[:, 0], 1 - out[:, 0]], 1), keep_samples=True
+        )
+        assert (found.mean >= 0).all()
+        assert found.samples.min() < 0
+        assert (found.entropy, found.mutual_information) == (None, None)
+
     def test_one_number_an_example_is_no_distribution_over_the_batch(self):
         model = nn.Sequential(linear(-60.0), nn.Flatten(0), nn.Unflatten(0, (-1, 3)), Column())
         found = predict(model, torch.randn(1, 5), samples=4, link=torch.ones_like)
@@ -118,6 +131,18 @@ class TestLink:
         found = predict(model, x, samples=8, max_rows=24, link=nn.Softmax(dim=1))
         assert torch.equal(found.mean, default.mean)
         assert torch.equal(found.entropy, default.entropy)
+
+    @pytest.mark.parametrize("method", ["samples", "moments"])
+    @pytest.mark.parametrize(
+        ("tail", "got"), [(Column(), r"\(\d+,\)"), (nn.Linear(3, 1), r"\(\d+, 1\)")], ids=["[n]", "[n, 1]"]
+    )
+    def test_one_number_an_example_needs_a_link(self, tail, got, method):
+        model, x = nn.Sequential(linear(), tail), torch.randn(6, 5)
+        with pytest.raises(
+            ValueError, match=f"`link` must be given for a model that returns one number .*got None .* shape {got}"
+        ):
+            predict(model, x, samples=4, method=method)
+        assert predict(model, x, samples=4, link=torch.sigmoid, method=method).mean.shape[0] == 6
 
     def test_it_may_change_the_shape_behind_the_batch(self):
         found = predict(
@@ -170,6 +195,16 @@ class TestForwards:
         with torch.no_grad():
             expected = (x @ layer.weight.T + layer.bias).expand(samples, batch, 3)
         torch.testing.assert_close(found.samples, expected, atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("method", ["samples", "moments"])
+    @pytest.mark.parametrize("max_rows", [8192, 24, 6, 2])
+    def test_a_forward_that_changes_its_inputs_gets_its_own(self, max_rows, method):
+        model, x = nn.Sequential(nn.Identity(), linear(-60.0)), torch.randn(6, 5)
+        model[0].register_forward_pre_hook(lambda module, args: args[0].sub_(1.0))
+        before = x.clone()
+        found = predict(model, x, 10, nn.Identity(), max_rows=max_rows, method=method)
+        assert torch.equal(x, before)
+        torch.testing.assert_close(found.mean, model[1].eval()(before - 1).detach(), atol=1e-5, rtol=0)
 
     def test_every_sample_has_its_own_noise_within_a_forward_and_between(self):
         samples = predict(linear(), torch.randn(2, 5), samples=6, max_rows=4, keep_samples=True).samples
@@ -284,6 +319,23 @@ class TestMethodMoments:
         torch.testing.assert_close(found.entropy, expected.entropy, atol=0.05, rtol=0)
         torch.testing.assert_close(found.mutual_information, expected.mutual_information, atol=0.02, rtol=0)
         assert expected.mutual_information.mean() > 0.01
+
+    @pytest.mark.parametrize("keep_samples", [False, True])
+    @pytest.mark.parametrize(
+        ("tail", "got"),
+        [(lambda out: out.mean(0), r"shape \(3,\)"), (lambda out: out.mean(), r"shape \(\)")],
+        ids=["units", "one number"],
+    )
+    def test_outputs_without_the_batch_are_named(self, tail, got, keep_samples):
+        class Mean(nn.Module):
+            def forward(self, x):
+                return tail(x)
+
+        model = nn.Sequential(linear(), Mean())
+        with pytest.raises(
+            ValueError, match=f"`model` must return one floating-point tensor .*6 rows, first; got {got}"
+        ):
+            predict(model, torch.randn(6, 5), link=nn.Identity(), method="moments", keep_samples=keep_samples)
 
     def test_what_it_cannot_do_is_named(self):
         model = nn.Sequential(nn.Linear(5, 4), nn.Softmax(-1))

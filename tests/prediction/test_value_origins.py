@@ -45,6 +45,17 @@ def test_other_noise_is_seen_and_that_of_a_layer_is_its_own(following):
     assert following.is_without_other_noise()
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_other_noise_must_be_drawn_for_every_sample(following, shape):
+    with following:
+        torch.rand(6, 2)
+        following.apart(torch.rand, 1)
+        assert following.right
+        with pytest.raises(ValueError, match="for every sample"):
+            torch.rand(shape)
+    assert not following.right
+
+
 def test_what_is_not_allowed_ends_the_forward_even_if_it_catches_errors(following):
     following.require(True)
     assert following.right

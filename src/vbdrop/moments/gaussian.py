@@ -1,6 +1,7 @@
 """A random tensor: the mean and the variance of each of its entries."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +9,13 @@ from torch import Tensor
 
 METADATA = ("shape", "dtype", "device", "ndim", "dim", "size", "numel", "is_floating_point")
 """What a forward may read of a tensor without using its values."""
+
+OPERATORS = (
+    *("__pow__", "__rpow__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__matmul__"),
+    *("__rmatmul__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__and__", "__or__", "__xor__"),
+    *("__invert__", "__abs__", "__bool__", "__float__", "__int__"),
+)
+"""The operators without a rule; Python would compare by identity, or not name the module."""
 
 
 class NoRuleError(TypeError):
@@ -48,6 +56,15 @@ class Moments:
         """Apply the same change of shape or order to means and variances."""
         return Moments(change(self.mean_), change(self.variance))
 
+    def overwrite_(self, other: "Moments") -> "Moments":
+        """Write other moments into these tensors, so that all names and views see them, as after `relu_`.
+
+        Means and variances are viewed and copied exactly where the values of a forward are.
+        """
+        self.mean_.copy_(other.mean_)
+        self.variance.copy_(other.variance)
+        return self
+
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -59,25 +76,31 @@ class Moments:
     def _rule(cls, name: str) -> Callable[..., Any]:
         if name not in cls.rules:
             raise NoRuleError(name)
-        return cls.rules[name]
+        return partial(_applied, name, cls.rules[name])
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- any attribute of a tensor
         if name in METADATA:
             return getattr(self.mean_, name)
         if name.startswith("_") or not hasattr(Tensor, name):
             raise AttributeError(f"`Moments` has no attribute {name!r}")
-        rule = self._rule(name)
-        return lambda *args, **kwargs: rule(self, *args, **kwargs)
+        return partial(self._rule(name), self)
+
+    def __len__(self) -> int:
+        return len(self.mean_)
 
     def __getitem__(self, index: Any) -> "Moments":  # noqa: ANN401 -- any index of a tensor
         return self.each(lambda tensor: tensor[index])
+
+    def __setitem__(self, index: Any, value: "Moments | Tensor | float") -> None:  # noqa: ANN401
+        mean, variance = (value.mean_, value.variance) if isinstance(value, Moments) else (value, 0.0)
+        self.mean_[index], self.variance[index] = mean, variance
 
     def __add__(self, other: "Moments | Tensor | float") -> "Moments":
         """The sum; two moments count as independent."""
         if isinstance(other, Moments):
             return Moments(self.mean_ + other.mean_, self.variance + other.variance)
         mean = self.mean_ + other
-        return Moments(mean, self.variance.expand_as(mean))
+        return Moments(mean, self.variance.expand_as(mean).clone())
 
     def __mul__(self, factor: "Moments | Tensor | float") -> "Moments":
         """The product with a constant."""
@@ -88,7 +111,7 @@ class Moments:
         return Moments(mean, self.variance * squared)
 
     def __neg__(self) -> "Moments":
-        return Moments(-self.mean_, self.variance)
+        return Moments(-self.mean_, self.variance.clone())
 
     def __sub__(self, other: "Moments | Tensor | float") -> "Moments":
         return self + -other
@@ -101,5 +124,40 @@ class Moments:
             raise NoRuleError("a quotient of two noisy values")
         return self * (1 / divisor)
 
+    def __iadd__(self, other: "Moments | Tensor | float") -> "Moments":
+        return self.overwrite_(self + other)
+
+    def __isub__(self, other: "Moments | Tensor | float") -> "Moments":
+        return self.overwrite_(self - other)
+
+    def __imul__(self, factor: "Moments | Tensor | float") -> "Moments":
+        return self.overwrite_(self * factor)
+
+    def __itruediv__(self, divisor: "Moments | Tensor | float") -> "Moments":
+        return self.overwrite_(self / divisor)
+
     __radd__ = __add__
     __rmul__ = __mul__
+
+
+def _applied(name: str, rule: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """What a rule returns; arguments that it does not take have no rule."""
+    if "input" in kwargs:
+        args = (kwargs.pop("input"), *args)
+    try:
+        return rule(*args, **kwargs)
+    except NoRuleError:
+        raise
+    except TypeError as error:
+        raise NoRuleError(f"{name} with these arguments") from error
+
+
+def _without_rule(name: str) -> Callable[..., Any]:
+    def refuse(*operands: object) -> None:
+        raise NoRuleError(name)
+
+    return refuse
+
+
+for _operator in OPERATORS:
+    setattr(Moments, _operator, _without_rule(_operator))

@@ -113,13 +113,13 @@ def _transposed_map(layer: ConvTransposeNd, output_size: list[int] | None) -> Ma
 
 @torch.no_grad()
 def layer_moments(
-    layer: NoisyLayer, x: Moments | Tensor, output_size: list[int] | None = None, *, output_gate: bool = True
+    layer: NoisyLayer, input: Moments | Tensor, output_size: list[int] | None = None, *, output_gate: bool = True
 ) -> Moments:
     """The moments of a converted layer's output.
 
     Args:
         layer: The layer.
-        x: Its input.
+        input: Its input.
         output_size: The requested output size of a transposed convolution, if any.
         output_gate: Whether to apply the gates on its outputs.
 
@@ -137,9 +137,9 @@ def layer_moments(
         if gate is not None and not isinstance(gate, Gate):
             raise NoRuleError(f"{type(gate).__name__}, the {name} of {type(layer).__name__}")
     if "gate" in layer._modules:
-        x = gated(layer.gate, x)
+        input = gated(layer.gate, input)
     entry = next(layer.variational(), None)
     weight = layer.weight if entry is None else masked(layer.weight, ~entry.dead())
     variance = None if entry is None else variance_of(entry)
-    out = product(linear_map(layer, output_size), x, weight, layer.bias, variance)
+    out = product(linear_map(layer, output_size), input, weight, layer.bias, variance)
     return gated(layer.output_gate, out) if output_gate and "output_gate" in layer._modules else out

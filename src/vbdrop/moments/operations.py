@@ -1,6 +1,7 @@
 """The table of operations that have a rule for means and variances."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vbdrop.moments.gaussian import Moments, NoRuleError
-from vbdrop.moments.pointwise import leaky, quadrature, rectified
+from vbdrop.moments.pointwise import clipped, leaky, quadrature, rectified
 from vbdrop.moments.pooling import adaptive_average_pool, average_pool, max_pool
 from vbdrop.moments.products import known_product, normalised
 
@@ -29,8 +30,6 @@ SMOOTH: dict[str, Callable[..., Tensor]] = {
     "selu": F.selu,
     "mish": F.mish,
     "hardswish": F.hardswish,
-    "hardtanh": F.hardtanh,
-    "relu6": F.relu6,
     "log_sigmoid": F.logsigmoid,
     "exp": torch.exp,
     "square": torch.square,
@@ -45,17 +44,28 @@ def _moved(name: str) -> Callable[..., Moments]:
     return rule
 
 
+def _pointwise(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a function that also exists in place."""
+
+    def apply(x: Moments | Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:  # noqa: ANN401
+        if not inplace:
+            return rule(x, *args, **kwargs)
+        if not isinstance(x, Moments):
+            raise NoRuleError(f"{name}_ into a plain tensor")
+        return x.overwrite_(rule(x, *args, **kwargs))
+
+    return apply
+
+
 def _concatenated(tensors: Sequence[Moments | Tensor], dim: int = 0) -> Moments:
     known = [each if isinstance(each, Moments) else Moments(each, torch.zeros_like(each)) for each in tensors]
     return Moments(torch.cat([each.mean_ for each in known], dim), torch.cat([each.variance for each in known], dim))
 
 
 def _averaged(x: Moments, dim: Any = None, keepdim: bool = False) -> Moments:  # noqa: ANN401 -- an axis or several
-    axes = range(x.mean_.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
-    count = 1
-    for axis in axes:
-        count *= x.mean_.shape[axis]
-    return Moments(x.mean_.mean(tuple(axes), keepdim), x.variance.mean(tuple(axes), keepdim) / count)
+    averaged = x.each(lambda tensor: tensor.mean(dim, keepdim))
+    count = x.mean_.numel() // max(averaged.mean_.numel(), 1)
+    return Moments(averaged.mean_, averaged.variance / count)
 
 
 def _kept(x: Moments, p: float = 0.5, training: bool = True, inplace: bool = False) -> Moments:
@@ -63,10 +73,6 @@ def _kept(x: Moments, p: float = 0.5, training: bool = True, inplace: bool = Fal
     if training and p > 0:
         raise NoRuleError("dropout that is on")
     return x
-
-
-def _rectified(x: Moments, inplace: bool = False) -> Moments:
-    return rectified(x)
 
 
 def _sum(x: Moments | Tensor, other: Moments | Tensor, *, alpha: float = 1) -> Moments | Tensor:
@@ -90,15 +96,25 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "conv_transpose2d": known_product(F.conv_transpose2d),
     "conv_transpose3d": known_product(F.conv_transpose3d),
     "batch_norm": normalised,
-    "leaky_relu": leaky,
     "cat": _concatenated,
     "mean": _averaged,
-    **dict.fromkeys(("add", "__add__", "__radd__"), _sum),
-    **dict.fromkeys(("sub", "__sub__"), _difference),
-    **dict.fromkeys(("mul", "__mul__", "__rmul__"), _scaled),
-    **dict.fromkeys(("relu", "relu_"), _rectified),
+    **dict.fromkeys(("__add__", "__radd__"), _sum),
+    "__sub__": _difference,
+    **dict.fromkeys(("__mul__", "__rmul__"), _scaled),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _kept),
 }
+
+POINTWISE: dict[str, Callable[..., Any]] = {
+    "relu": rectified,
+    "leaky_relu": leaky,
+    "hardtanh": clipped,
+    "relu6": partial(clipped, min_val=0.0, max_val=6.0),
+    "add": _sum,
+    "sub": _difference,
+    "mul": _scaled,
+    **{name: quadrature(function) for name, function in SMOOTH.items()},
+}
+"""Functions that also exist in place: as ``relu_``, or with ``inplace=True``."""
 
 POOLS = {
     f"{name}{dims}d": rule(dims)
@@ -111,12 +127,13 @@ POOLS = {
     )
 }
 
-RULES = MappingProxyType(
+RULES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         **PLAIN,
         **POOLS,
         **{name: _moved(name) for name in MOVING},
-        **{name: quadrature(function) for name, function in SMOOTH.items()},
+        **{name: _pointwise(name, rule) for name, rule in POINTWISE.items()},
+        **{f"{name}_": partial(_pointwise(name, rule), inplace=True) for name, rule in POINTWISE.items()},
     }
 )
 """Name of a torch function or tensor method -> its rule."""

@@ -1,4 +1,4 @@
-r"""Activations of a normal input: the ReLU in closed form, any smooth function by quadrature.
+r"""Activations of a normal input: the ReLU and bounded linear functions in closed form, others by quadrature.
 
 For :math:`x \sim N(\mu, \sigma^2)` with :math:`a = \mu/\sigma` (Frey and Hinton 1999),
 
@@ -15,10 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vbdrop.moments.gaussian import Moments
+from vbdrop.moments.gaussian import Moments, NoRuleError
 
 NODES = 32
-"""The nodes of the quadrature: exact for polynomials of degree 63."""
+"""The nodes of the quadrature, which is exact for polynomials of degree 63."""
+
+HIGHEST = 30.0
+"""This many standard deviations from a kink, x is always on one side of it."""
 
 
 def normal_density(a: Tensor) -> Tensor:
@@ -31,6 +34,16 @@ def normal_density(a: Tensor) -> Tensor:
     return torch.exp(-0.5 * a.square()) / math.sqrt(2 * math.pi)
 
 
+def standardised(gap: Tensor, deviation: Tensor) -> Tensor:
+    """A difference in standard deviations, at most `HIGHEST` on either side; also defined without noise.
+
+    Example:
+        >>> standardised(torch.tensor([3.0, -3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
+        tensor([  1.5000, -30.0000,   0.0000])
+    """
+    return (gap / deviation.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(-HIGHEST, HIGHEST)
+
+
 def rectified(x: Moments) -> Moments:
     """The moments of ``max(x, 0)``, exact for a normal x.
 
@@ -40,8 +53,7 @@ def rectified(x: Moments) -> Moments:
         (tensor([0.3989]), tensor([0.3408]))
     """
     mean, deviation = x.mean_, x.variance.sqrt()
-    a = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)
-    a = a.clamp(-30.0, 30.0)  # beyond this, x has one sign
+    a = standardised(mean, deviation)
     below, density = torch.special.ndtr(a), normal_density(a)
     first = mean * below + deviation * density
     # the variance around the mean, E (x+)^2 - (E x+)^2, written without the difference of two large numbers
@@ -49,7 +61,7 @@ def rectified(x: Moments) -> Moments:
     return Moments(first, variance.clamp_min(0.0))
 
 
-def leaky(x: Moments, negative_slope: float = 0.01, inplace: bool = False) -> Moments:
+def leaky(x: Moments, negative_slope: float = 0.01) -> Moments:
     """The moments of the leaky ReLU, ``(1 - s) max(x, 0) + s x``.
 
     Example:
@@ -64,6 +76,33 @@ def leaky(x: Moments, negative_slope: float = 0.01, inplace: bool = False) -> Mo
     return Moments(mean, (variance - 2 * negative_slope * covariance).clamp_min(0.0))
 
 
+def clipped(x: Moments, min_val: float = -1.0, max_val: float = 1.0) -> Moments:
+    r"""The moments of ``min(max(x, min_val), max_val)``, exact for a normal x.
+
+    With the bounds :math:`l` and :math:`h`, :math:`\alpha = (l - \mu)/\sigma` and :math:`\beta = (h - \mu)/\sigma`,
+    the mean is :math:`m = l\Phi(\alpha) + h\Phi(-\beta) + \mu P + \sigma(\varphi(\alpha) - \varphi(\beta))`
+    with :math:`P = \Phi(\beta) - \Phi(\alpha)`; the variance sums the squares around it in the same three parts.
+
+    Example:
+        >>> y = clipped(Moments(torch.tensor([0.0]), torch.tensor([1.0])))
+        >>> y.mean_, y.variance.round(decimals=4)
+        (tensor([0.]), tensor([0.5161]))
+    """
+    if not (math.isfinite(min_val) and math.isfinite(max_val)):
+        raise NoRuleError("hardtanh with an infinite bound")
+    mean, deviation = x.mean_, x.variance.sqrt()
+    low, high = standardised(min_val - mean, deviation), standardised(max_val - mean, deviation)
+    below, above = torch.special.ndtr(low), torch.special.ndtr(-high)
+    inside = torch.special.ndtr(high) - below
+    step = normal_density(low) - normal_density(high)
+    found = min_val * below + max_val * above + mean * inside + deviation * step
+    gap = mean - found
+    curve = low * normal_density(low) - high * normal_density(high)
+    within = gap.square() * inside + 2 * gap * deviation * step + x.variance * (inside + curve)
+    within = torch.minimum(within.clamp_min(0.0), (max_val - min_val) ** 2 * inside)  # else off for large deviations
+    return Moments(found, (min_val - found).square() * below + (max_val - found).square() * above + within)
+
+
 @cache
 def _nodes() -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Nodes and weights of the expectation under a standard normal (Gauss-Hermite)."""
@@ -72,7 +111,10 @@ def _nodes() -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def quadrature(function: Callable[..., Tensor]) -> Callable[..., Moments]:
-    """The rule of a pointwise function, by Gauss-Hermite quadrature; exact for a normal x up to the function's kinks.
+    """The rule of a pointwise function, by Gauss-Hermite quadrature with 32 nodes.
+
+    It is approximate where the standard deviation is large against the scale on which the function bends: the mean of
+    tanh comes out as 0.077 instead of 0.158 for a mean of 2 and a standard deviation of 10.
 
     Args:
         function: Maps a tensor, and further arguments, to a tensor of the same shape.
@@ -84,7 +126,6 @@ def quadrature(function: Callable[..., Tensor]) -> Callable[..., Moments]:
     """
 
     def rule(x: Moments, *args: Any, **kwargs: Any) -> Moments:  # noqa: ANN401 -- those of the function
-        kwargs.pop("inplace", None)
         deviation = x.variance.sqrt()
         nodes, weights = _nodes()
         values = [function(x.mean_ + node * deviation, *args, **kwargs) for node in nodes]

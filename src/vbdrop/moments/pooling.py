@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vbdrop.moments.gaussian import Moments, NoRuleError
-from vbdrop.moments.pointwise import normal_density
+from vbdrop.moments.pointwise import normal_density, standardised
 
 NEVER = 12.0
 """Padding lies this many standard deviations below all values, so that it is never the maximum."""
@@ -36,11 +36,12 @@ def larger(first: Moments, second: Moments) -> Moments:
     """
     gap = first.mean_ - second.mean_
     theta = (first.variance + second.variance).sqrt()
-    a = (gap / theta.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(-30.0, 30.0)
-    above, density = torch.special.ndtr(a), normal_density(a)
+    a = standardised(gap, theta)
+    above, below, density = torch.special.ndtr(a), torch.special.ndtr(-a), normal_density(a)
     lift = gap * above + theta * density  # of the mean over that of the second
-    square = (gap.square() + first.variance) * above + second.variance * (1 - above) + gap * theta * density
-    return Moments(second.mean_ + lift, (square - lift.square()).clamp_min(0.0))
+    # the variance around the mean, E_2 - E^2, written without the difference of two large numbers
+    variance = first.variance * above + second.variance * below - (theta * density - gap * below) * lift
+    return Moments(second.mean_ + lift, variance.clamp_min(0.0))
 
 
 def max_pool(dims: int) -> Callable[..., Moments]:
@@ -75,7 +76,7 @@ def max_pool(dims: int) -> Callable[..., Moments]:
             values = [larger(*pair) for pair in zip(values[::2], values[1::2], strict=False)] + values[
                 len(values) & ~1 :
             ]
-        return values[0]
+        return values[0].each(Tensor.clone)  # a window of one number is a view of the input
 
     return rule
 

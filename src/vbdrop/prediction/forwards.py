@@ -43,7 +43,10 @@ def repeated_forward(model: nn.Module, x: Tensor, count: int) -> object:
 
 
 def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead: Callable[..., Tensor]) -> object:
-    """A forward that replaces the forward of all noisy modules; None if it fails or draws noise of an unknown kind."""
+    """A forward that replaces the forward of all noisy modules.
+
+    None if it fails, or if it draws noise of another kind that does not grow with the batch.
+    """
     modules = list(_drawing(model))
     if any("forward" in module.__dict__ or not isinstance(module, NoisyLayer | Gate) for module in modules):
         return None

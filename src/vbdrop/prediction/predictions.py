@@ -18,6 +18,11 @@ Link = Callable[[Tensor], Tensor]
 
 def softmax(logits: Tensor) -> Tensor:
     """Class probabilities from logits, over the last axis: the default link."""
+    if logits.shape[1:].numel() == 1:
+        raise ValueError(
+            "`link` must be given for a model that returns one number per example, such as torch.sigmoid or "
+            f"torch.nn.Identity(); got None and outputs of shape {tuple(logits.shape)}."
+        )
     return torch.softmax(logits, dim=-1)
 
 
@@ -77,7 +82,7 @@ def predict(
         x: A batch of inputs.
         samples: The number of draws of the noise; as many as fit are computed as one batch, if the model allows it.
         link: Maps the model's outputs, in float32 or wider, to what is averaged; None for `softmax` over the last
-            axis. Use ``torch.nn.Identity()`` for a regression.
+            axis. Use ``torch.nn.Identity()`` for a regression, and ``torch.sigmoid`` for one logit per example.
         method: ``"samples"``, or ``"moments"`` for one forward of means and variances. With moments only the outputs
             are sampled, from their normal distribution, to average the linked values; ``torch.nn.Identity()`` needs no
             samples.
@@ -110,12 +115,12 @@ def predict(
     draw = _draw if method == "samples" else _draw_outputs
     with sampling(model), evaluating(model):
         if method == "moments" and isinstance(link, nn.Identity) and not keep_samples:
-            return _of_moments([propagate_moments(model, part) for part in torch.split(x, max_rows)])
+            return _of_moments([_checked_moments(model, part) for part in torch.split(x, max_rows)])
         parts = [draw(model, part, samples, link, max_rows) for part in torch.split(x, max_rows)]
     drawn = torch.cat(parts, dim=1)
     mean = drawn.mean(0)
     entropy = mutual = None
-    if _is_distribution(mean):
+    if _is_distribution(drawn.flatten(0, 1)):
         entropy = _entropy(mean)
         mutual = (entropy - _entropy(drawn).mean(0)).clamp_min(0)
     std = drawn.std(0) if samples > 1 else torch.zeros_like(mean)
@@ -127,11 +132,17 @@ def _of_moments(parts: list[Moments]) -> Prediction:
     return Prediction(mean, variance.sqrt(), None, None)
 
 
+def _checked_moments(model: nn.Module, x: Tensor) -> Moments:
+    out = propagate_moments(model, x.clone())  # the forward may change its inputs
+    _checked("model", out.mean_, x.shape[0])
+    return out
+
+
 def _draw_outputs(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) -> Tensor:
     """Linked samples of the outputs, samples x batch x ..., drawn from the moments of one forward."""
-    out = propagate_moments(model, x)
-    mean = _checked("model", out.mean_, x.shape[0])
-    drawn = mean + out.variance.sqrt() * torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device)
+    out = _checked_moments(model, x)
+    noise = torch.randn(samples, *out.shape, dtype=out.dtype, device=out.device)
+    drawn = out.mean_ + out.variance.sqrt() * noise
     linked = _checked("link", link(drawn.flatten(0, 1)), samples * x.shape[0])
     return linked.view(samples, x.shape[0], *linked.shape[1:])
 
@@ -142,7 +153,8 @@ def _draw(model: nn.Module, x: Tensor, samples: int, link: Link, max_rows: int) 
     ways, drawn, done = [shared_forward, repeated_forward], [], 0
     while done < samples:
         count = min(at_once, samples - done) if ways else 1
-        result = ways[0](model, x, count) if count > 1 else model(x)
+        inputs = x.clone()  # the forward may change its inputs
+        result = ways[0](model, inputs, count) if count > 1 else model(inputs)
         if count > 1 and result is None:
             del ways[0]
             continue

@@ -42,10 +42,14 @@ class Following(TorchFunctionMode):
 
     def put(self, x: Tensor, origin: Origin) -> Tensor:
         """Set the origin of a value."""
-        if origin is Origin.NOISE and (x.dim() == 0 or x.shape[0] == 0 or x.shape[0] % self.rows):
+        if origin is Origin.NOISE and not self._has_all_samples(x):
             origin = Origin.MIXED
         self.origins[x] = origin
         return x
+
+    def _has_all_samples(self, x: Tensor) -> bool:
+        """Whether the first axis can hold all samples of the batch."""
+        return x.dim() > 0 and x.shape[0] > 0 and x.shape[0] % self.rows == 0
 
     def apart(self, forward: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
         """Run the forward of a layer, which sets the origin of its result itself."""
@@ -56,7 +60,8 @@ class Following(TorchFunctionMode):
             self.paused, self.random = before, self._random()
 
     def _random(self) -> Tensor:
-        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else torch.get_rng_state()
+        state = torch.get_rng_state()
+        return torch.cat([state, torch.cuda.get_rng_state(self.device)]) if self.device.type == "cuda" else state
 
     def is_without_other_noise(self) -> bool:
         """Whether nothing random was drawn since the last layer."""
@@ -75,10 +80,16 @@ class Following(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 -- whatever the function returns
-        """Call a torch function; its result has the origin of its arguments."""
+        """Call a torch function; its result has the origin of its arguments.
+
+        What it draws itself must be drawn for all samples: one number for all of them would be shared.
+        """
+        before = None if self.paused else self._random()
         out = func(*args, **(kwargs or {}))
-        if self.paused:
+        if before is None:
             return out
+        if not torch.equal(before, self._random()):
+            self.require(all(map(self._has_all_samples, _tensors(out))))
         origin = max([Origin.PARAMETERS, *map(self.origin, _tensors((args, kwargs)))])
         if origin is not Origin.PARAMETERS:
             for tensor in _tensors(args[0] if func is Tensor.__setitem__ else out):
