@@ -153,6 +153,18 @@ def test_what_is_frozen_is_left_alone():
     assert [name for name, p in model.named_parameters() if p.grad is not None] == ["0.log_sigma2", "2.weight"]
 
 
+def test_frozen_rates_add_nothing_to_means_that_their_kl_does_not_depend_on():
+    model = nn.Sequential(nn.Linear(4, 3)).double()
+    convert_(model, Rates())
+    model[0].log_alpha.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ELBO(model, n_train=10).attach(optimizer)
+    nll_of(model, batches(1)[0]).backward()
+    before = model[0].weight.grad.clone()
+    optimizer.step()
+    assert torch.equal(model[0].weight.grad, before)
+
+
 def test_a_parameter_without_a_gradient_gets_that_of_the_kl():
     model = nn.Linear(4, 3)
     convert_(model, Weights())

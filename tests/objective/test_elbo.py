@@ -138,6 +138,12 @@ class TestSchedule:
         assert (second.epoch, second.calls) == (3, 4)
         assert torch.equal(second(torch.tensor(1.0)), first(torch.tensor(1.0)))
 
+    def test_a_weight_that_was_changed_in_training_is_resumed(self):
+        first, second = (ELBO(converted(), n_train=10) for _ in range(2))
+        first.kl_weight = 0.3
+        second.load_state_dict(first.state_dict())
+        assert second.kl_weight == 0.3
+
     def test_a_checkpoint_survives_a_safe_file(self, tmp_path):
         elbo = ELBO(converted(), n_train=10)
         elbo.epoch = 2.5
@@ -189,6 +195,26 @@ class TestObservers:
         elbos[0].step()
         elbos[1].load_state_dict(elbos[0].state_dict())
         assert len(elbos[1].observers[0].steps) == 1
+
+    def test_a_forgotten_step_is_told_once(self):
+        model = converted()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        elbo = ELBO(model, n_train=100, check_every=5)
+        elbo.observers.append(Recorder())
+        with pytest.warns(UserWarning, match=r"`step` of the ELBO was not called for 5 losses") as said:
+            train(model, elbo, optimizer, 10)
+        assert len(said) == 1
+
+    def test_steps_and_evaluations_are_not_taken_for_a_forgotten_step(self):
+        model = converted()
+        elbo = ELBO(model, n_train=100, check_every=5)
+        elbo.observers.append(Recorder())
+        for _ in range(12):
+            elbo(torch.tensor(1.0))
+            elbo(torch.tensor(1.0, requires_grad=True))
+            elbo.step()
+        for _ in range(12):
+            elbo(torch.tensor(1.0))
 
     def test_a_state_with_other_observers_changes_nothing(self):
         elbo = ELBO(converted(), n_train=100)

@@ -83,7 +83,7 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (X, TypeError, "a tuple"),
+        (X, TypeError, "`train` must have inputs and targets, such as a tuple"),
         (3, TypeError, "`train` must be a DataLoader"),
         ("digits", TypeError, "`train` must be a DataLoader"),
         ((X, Y[:5]), ValueError, "as many targets as inputs; got 5 and 10"),
@@ -99,3 +99,19 @@ class Stream(IterableDataset):
 def test_what_is_no_data_says_what_it_must_be(data, error, message):
     with pytest.raises(error, match=message):
         Batches(data, "train", MODEL)
+
+
+def test_batches_are_counted_without_a_trace_in_the_random_numbers():
+    class Shuffled:
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            return iter([(torch.eye(3)[order], order) for order in torch.randperm(3).repeat(2, 1)])
+
+    model = nn.Linear(3, 3)
+    torch.manual_seed(0)
+    expected = torch.rand(())
+    torch.manual_seed(0)
+    assert Batches(Shuffled(), "train", model).n_examples == 6
+    assert torch.equal(torch.rand(()), expected)

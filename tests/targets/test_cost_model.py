@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from tests.compression.streams import FeedForward
 from torch import nn
 
 import vbdrop
 from vbdrop.targets.cost_model import CostModel, press_by_cost_
+from vbdrop.targets.layer_times import LayerTimes
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter, size_in
+from vbdrop.targets.stopwatch import Timing
 
 
 class Net(nn.Module):
@@ -107,3 +110,42 @@ def test_gates_are_pressed_by_what_they_cost_in_factors_with_mean_one():
     assert float((sizes * factors).sum() / sizes.sum()) == pytest.approx(1.0)
     by_size = dict(zip(sizes.tolist(), factors.tolist(), strict=True))
     assert by_size[4.0] / by_size[30.0] == pytest.approx(30 / (4 + 2))  # an input costs 30 products, a unit 4 + 2
+
+
+def test_times_press_as_the_multiply_adds_do_where_each_takes_as_long():
+    """Also on the stream of a residual network, whose gates are in its norms."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), FeedForward(), FeedForward(), nn.LayerNorm(16), nn.Linear(16, 4))
+    x = torch.randn(2, 8)
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    counter = SizeCounter(model, (x,))
+    layers = {
+        site.weight: LayerTimes([1, n], [1, m], [[1e-9, 1e-9 * m], [1e-9 * n, 1e-9 * n * m]], (1, 1))
+        for site in counter.facts.products
+        for n, m in [(len(site.inputs), len(site.outputs))]
+    }
+    timing = Timing(1e-5, 1e-5, layers, [], (0.0, 1.0))
+    alive = [one.alive() for one in prunables(model)]
+    alive[-1][:8] = False  # with half of a block's channels gone
+    macs, seconds = CostModel(model, counter, "macs"), CostModel(model, counter, "latency", timing)
+    assert any(".norm.gate" in one.name for one in prunables(model))
+    for one, by_macs, by_time in zip(prunables(model), macs.savings(alive), seconds.savings(alive), strict=True):
+        assert torch.allclose(1e-9 * by_macs, by_time), one.name
+
+
+def test_a_stream_costs_what_the_rest_of_its_layers_does():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), FeedForward(), nn.LayerNorm(16), nn.Linear(16, 4))
+    x = torch.randn(2, 8)
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    counter = SizeCounter(model, (x,))
+    costs = CostModel(model, counter, "macs")
+    names = [one.name for one in prunables(model)]
+    stream, inner = (next(i for i, name in enumerate(names) if part in name) for part in ("norm.gate", "down.gate"))
+    alive = [one.alive() for one in prunables(model)]
+    alive[inner][4:] = False
+    before = size_in(counter.count_plain(plain_without(model, [~mask for mask in alive])), "macs")
+    saving = float(costs.savings(alive)[stream][3])
+    alive[stream][3] = False
+    after = size_in(counter.count_plain(plain_without(model, [~mask for mask in alive])), "macs")
+    assert saving == before - after

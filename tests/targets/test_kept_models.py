@@ -4,10 +4,13 @@ from itertools import pairwise
 
 import pytest
 import torch
+from tests.compression.streams import FeedForward
 from torch import nn
 
 import vbdrop
 from vbdrop.targets.kept_models import STEP, KeptModels
+from vbdrop.targets.prunable import plain_without, prunables
+from vbdrop.targets.reshaping import Reshaping
 
 
 @pytest.fixture
@@ -38,6 +41,48 @@ def test_each_has_the_size_and_the_error_that_it_says(data, tmp_path):
         assert kept.save(tmp_path / "one.safetensors") == (tmp_path / "one.safetensors").stat().st_size
         again = vbdrop.load(tmp_path / "one.safetensors", model=make())
         assert torch.equal(again(data[0]), model(data[0]))
+
+
+def test_the_error_is_that_of_the_very_model_that_is_kept():
+    """The BatchNorm statistics come from batches in random order: another model has others."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 8)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 16), nn.BatchNorm1d(16), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(16, 2))
+    settings = {"epochs": 2, "lr": 0.01, "batch_size": 40, "shrink_every": 1}
+    target = vbdrop.Target(macs=4, train=0.0, refine=0.0)
+    result = vbdrop.shrink(model, (x, y), valid=(x, y), target=target, **settings)
+    assert result.kept
+    for kept in result.kept:
+        wrong = 100 * float((kept.model(x).argmax(1) != y).float().mean())
+        assert wrong == pytest.approx(kept.error) == result.curve[kept.epoch - 1].error
+
+
+def residual():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), FeedForward(), nn.LayerNorm(16), nn.Linear(16, 2))
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_a_model_with_gates_in_its_norms_can_be_kept(reshaped, data, tmp_path):
+    x, model = data[0][:3], residual()
+    vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    for one in prunables(model):
+        one.remove_(torch.arange(one.entry.mean.numel()) % 3 == 0)
+    plain = plain_without(model, [~one.alive() for one in prunables(model)])
+    if reshaped:
+        reshaping = Reshaping(model, x)
+        assert reshaping.step_(model, torch.optim.Adam(model.parameters()))
+        whole = reshaping.whole(model)
+        plain = plain_without(whole, [~one.alive() for one in prunables(whole)])
+    kept = KeptModels(residual(), x, before=1000, least=1)
+    kept.add(1, 500, None, plain)
+    (one,) = kept.models
+    assert one.model[1].up.in_features == 10
+    assert torch.allclose(one.model(x), plain(x), atol=1e-6)
+    one.save(tmp_path / "one.safetensors")
+    assert torch.equal(vbdrop.load(tmp_path / "one.safetensors", model=residual())(x), one.model(x))
 
 
 def test_sizes_are_a_step_apart_and_above_the_result():

@@ -33,6 +33,14 @@ def test_groups_go_in_step():
     assert times(8, 4) == times(1, 4) == pytest.approx(times(8, 8) / 2)
 
 
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_layer_of_any_precision_is_timed_in_float32(groups, dtype):
+    layer = nn.Conv2d(8, 8, 3, groups=groups).to(dtype)
+    assert time_layer(layer, (1, 8, 6, 6), "torch")(8, 8) > 0
+    assert layer.weight.dtype == dtype
+
+
 @pytest.mark.parametrize("runtime", ["onnx", "torch", "c"])
 def test_a_larger_layer_takes_longer(runtime):
     if runtime == "onnx":

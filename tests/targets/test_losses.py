@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vbdrop.targets.batches import Batches
-from vbdrop.targets.losses import checked_loss, default_loss, error_of
+from vbdrop.targets.losses import checked_loss, default_loss, error_of, standard_error
 
 
 def test_classes_have_a_cross_entropy_and_numbers_squares():
@@ -31,6 +31,46 @@ def test_the_mode_of_the_model_stays():
     batches = Batches((torch.eye(3), torch.arange(3)), "valid", nn.Linear(3, 3))
     assert error_of(model, batches, default_loss) == 0.0
     assert model.training
+
+
+def test_ignored_targets_are_neither_right_nor_wrong():
+    """As in the default loss: of the four that are judged, one is wrong."""
+    x, y = torch.eye(6), torch.tensor([0, 1, 2, 0, -100, -100])
+    batches = Batches((x, y), "valid", nn.Linear(6, 6), batch_size=4)
+    assert error_of(nn.Identity(), batches, default_loss) == 25.0
+    judged = Batches((x[:4], y[:4]), "valid", nn.Linear(6, 6))
+    assert standard_error(25.0, nn.Identity(), batches) == standard_error(25.0, nn.Identity(), judged)
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_classes_may_be_on_the_last_axis_if_the_loss_has_them_there(steps):
+    """With as many steps as classes the shapes do not tell; the loss does."""
+    torch.manual_seed(0)
+    y = torch.randint(3, (8, steps))
+    right = nn.functional.one_hot(y, 3).float()
+    batches = Batches((right, y), "valid", nn.Linear(3, 3))
+    by_step = lambda outputs, targets: default_loss(outputs.flatten(0, 1), targets.flatten())  # noqa: E731
+    assert error_of(nn.Identity(), batches, by_step) == 0.0
+    assert error_of(nn.Identity(), Batches((right.mT, y), "valid", nn.Linear(3, 3)), default_loss) == 0.0
+
+
+class Refuses(nn.Linear):
+    def forward(self, x):
+        if not self.training:
+            raise RuntimeError("not in eval mode")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("measure", [error_of, lambda model, batches, loss: standard_error(10.0, model, batches)])
+def test_every_module_keeps_its_mode_also_after_an_exception(measure):
+    batches = Batches((torch.eye(3), torch.arange(3)), "valid", nn.Linear(3, 3))
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).eval(), nn.Linear(3, 3))
+    measure(model, batches, default_loss)
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+    model[2] = Refuses(3, 3)
+    with pytest.raises(RuntimeError, match="not in eval mode"):
+        measure(model, batches, default_loss)
+    assert [module.training for module in model.modules()] == [True, True, False, True]
 
 
 @pytest.mark.parametrize("value", [3.0, torch.zeros(2), torch.tensor(1)])

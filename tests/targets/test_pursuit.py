@@ -9,8 +9,11 @@ from tests.stress import count
 from torch import nn
 
 import vbdrop
+from vbdrop.targets.layer_times import LayerTimes
+from vbdrop.targets.path import Path
 from vbdrop.targets.prunable import prunables
-from vbdrop.targets.pursuit import UPDATES
+from vbdrop.targets.pursuit import MEASURE_EVERY, UPDATES
+from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Target
 
 STEPS = 60
@@ -121,6 +124,16 @@ def test_epochs_are_counted_by_the_elbo():
         steps(model, elbo, pursuit, optimizer, 1)
 
 
+def test_epochs_without_a_last_stage_end_with_a_cut_before_the_last_step():
+    goal = Target(weights=5, epochs=3, train=0.0, refine=0.0, example_inputs=torch.zeros(1, 12))
+    model, elbo, pursuit, optimizer = started(goal)
+    for epoch in range(3):
+        elbo.epoch = epoch
+        steps(model, elbo, pursuit, optimizer, 5, first=5 * epoch)
+    assert pursuit.cut_cost.step == 14
+    assert vbdrop.compress(model, torch.zeros(1, 12)).summary().after.nonzeros <= pursuit.limit
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("stop", [30, 1, 17, 45][: count(2, 4)])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(stop):
@@ -139,11 +152,45 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(stop):
     assert again[2].state_dict() == whole[2].state_dict()
 
 
+def test_a_run_in_which_the_model_is_loaded_before_the_elbo_is_made_ends_with_the_same_bits():
+    goal, modes = target(macs=3, steps=12), (vbdrop.Units(log_sigma2=-3.0),)
+    whole = started(goal, *modes)
+    steps(*whole, 7)
+    kept = [copy.deepcopy(part.state_dict()) for part in (whole[0], whole[1], whole[3])]
+    assert any(not bool(one.alive().all()) for one in prunables(whole[0]))
+    steps(*whole, 5, first=7)
+    model, _, _, optimizer = started(goal, *modes)
+    model.load_state_dict(kept[0])
+    elbo = vbdrop.ELBO(model, n_train=256, target=goal, check_every=0)
+    elbo.load_state_dict(kept[1])
+    optimizer.load_state_dict(kept[2])
+    steps(model, elbo, None, optimizer, 5, first=7)
+    for name, tensor in whole[0].state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+
+
+def test_the_sizes_and_the_path_of_a_run_are_in_its_state():
+    first, second = (started(target(weights=5))[2] for _ in range(2))
+    second.before, second.limit, second.least = 2000.0, 400.0, 7.0  # as another measurement may find them
+    second.path = Path.of(second.target, 2000.0, 400.0)
+    state = first.state_dict()
+    second.load_state_dict(state)
+    assert (second.before, second.limit, second.least) == (first.before, first.limit, first.least)
+    assert second.path == first.path
+    old = {name: value for name, value in state.items() if name not in ("sizes", "path", "kl_factors")}
+    second.load_state_dict(old)
+    assert second.path == first.path
+
+
 @pytest.mark.parametrize(
     ("goal", "message"),
     [
         (Target(weights=2, example_inputs=torch.zeros(1, 12)), "must have a length"),
         (Target(weights=2, steps=5), "must have `example_inputs`"),
+        (
+            Target(weights=2, epochs=1, example_inputs=torch.zeros(1, 12)),
+            "`epochs` .* at least 2.*; got 1",
+        ),
         (target(max_weights=5000), "not below the size of the model, 1,000 weights"),
         (target(within=0.3), "vbdrop.shrink"),
         (target(max_latency="1 s", runtime="torch"), "is not below the size of the model"),
@@ -205,3 +252,20 @@ def test_the_last_estimates_are_compared_also_with_fewer_steps_than_updates(monk
     pressed = [point.step for point in pursuit.walk]
     assert len(pressed) < UPDATES
     assert compared[-2:] == pressed[-2:]
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(2, 12), (torch.zeros(2, 12),), {"input": torch.zeros(2, 12)}])
+def test_a_time_is_measured_on_the_way_with_example_inputs_in_any_form(inputs):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 2))
+    vbdrop.convert_(model, vbdrop.Units(log_sigma2=-3.0))
+    goal = Target(latency=1.5, runtime="torch", train=0, steps=200, example_inputs=inputs)
+    layers = {
+        "0.weight": LayerTimes([1, 12], [1, 30], [[0.1, 0.2], [0.2, 0.5]], (1, 1)),
+        "2.weight": LayerTimes([1, 30], [1, 2], [[0.1, 0.2], [0.2, 0.5]], (1, 1)),
+    }
+    elbo = vbdrop.ELBO(model, n_train=256, check_every=0)
+    pursuit = goal.pursue(elbo, Timing(1.0, 1.0, layers, [], (0.0, 1.0)))
+    elbo.observers.append(pursuit)
+    steps(model, elbo, pursuit, torch.optim.Adam(model.parameters()), 2 * MEASURE_EVERY)
+    assert len(pursuit.walk) > MEASURE_EVERY

@@ -120,15 +120,85 @@ def test_only_some_layers_are_counted_and_made_smaller():
         ({"target": vbdrop.Target(within=1)}, ValueError, "needs validation data"),
         ({"loss": lambda outputs, targets: outputs}, TypeError, "`loss` must return one"),
         ({"optimizer": lambda groups: None}, TypeError, "`optimizer` must return"),
+        ({"seed": "a"}, ValueError, "`seed` must be an int.*; got 'a'"),
+        ({"seed": None}, ValueError, "`seed` must be an int.*; got None"),
+        ({"seed": 2**60}, ValueError, "`seed` must be an int, at most"),
+        ({"loss": "mse"}, TypeError, "`loss` must be a function .*; got 'mse'"),
+        ({"optimizer": "adam"}, TypeError, "`optimizer` must be a class or function .*; got 'adam'"),
+        ({"split": 3}, TypeError, "`split` must be a function .*; got 3"),
+        ({"progress": "x"}, TypeError, "`progress` must be True, False or a function .*; got 'x'"),
+        ({"checkpoint": 5}, TypeError, "`checkpoint` must be the path of a file, or None; got 5"),
+        ({"checkpoint": "/"}, IsADirectoryError, "`checkpoint` must be a file; / is a folder"),
+        ({"valid": torch.zeros(3, 2)}, TypeError, "`valid` must have inputs and targets, such as"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_is_trained(arguments, error, message):
     x, y = rings(50)
     seen = []
-    given = {"model": mlp(), "train": (x, y), "target": vbdrop.Target(macs=2), "epochs": 3, **arguments}
+    given = {"model": mlp(), "train": (x, y), "target": vbdrop.Target(macs=2), "epochs": 3}
+    given |= {"progress": lambda *point: seen.append(point)} | arguments
     with pytest.raises(error, match=message):
-        vbdrop.shrink(given.pop("model"), given.pop("train"), progress=lambda *point: seen.append(point), **given)
+        vbdrop.shrink(given.pop("model"), given.pop("train"), **given)
     assert seen == []
+
+
+X, Y = torch.rand(20, 6), torch.arange(20) % 2
+
+
+class Named(nn.Module):
+    """Takes its input by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize(
+    ("train", "error", "message"),
+    [
+        ((X, Y.float()), ValueError, r"targets float32 \[20\], and outputs float32 \[20, 2\]"),
+        ((X, Y[:, None]), ValueError, r"targets int64 \[20, 1\]"),
+        ((X, nn.functional.one_hot(Y)), ValueError, r"targets int64 \[20, 2\]"),
+        ((X, Y + 5), ValueError, "out of bounds"),
+        (((255 * X).byte(), Y), ValueError, r"inputs uint8 \[20, 6\]"),
+        ((X, np.array(["cat", "dog"] * 10)), TypeError, "`train` must hold numbers; got an array of <U3"),
+        (DataLoader([(x, "cat") for x in X]), TypeError, "targets tuple"),
+        ({"x": X, "id": Y, "labels": Y}, TypeError, r"inputs {x: float32 \[20, 6\], id: int64 \[20\]}"),
+    ],
+)
+def test_data_that_does_not_fit_is_named_before_anything_is_trained(train, error, message):
+    seen = []
+    with pytest.raises(error, match=message) as caught:
+        vbdrop.shrink(
+            Named(), train, target=vbdrop.Target(macs=2), epochs=3, progress=lambda *point: seen.append(point)
+        )
+    assert "`train` must" in str(caught.value)
+    assert seen == []
+
+
+def test_validation_data_that_does_not_fit_is_named_before_anything_is_trained():
+    seen = []
+    options = {"target": vbdrop.Target(macs=2), "epochs": 3, "progress": lambda *point: seen.append(point)}
+    for valid in ((X, Y.float()), ((255 * X).byte(), Y)):
+        with pytest.raises(ValueError, match="`valid` must fit the model and the loss; with inputs"):
+            vbdrop.shrink(mlp(), (X, Y), valid=valid, **options)
+    assert seen == []
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_data_that_is_not_finite_is_named(number):
+    x = X.clone()
+    x[13, 2] = number
+    options = {"target": vbdrop.Target(weights=2), "epochs": 2}
+    with pytest.raises(ValueError, match="`train` must hold finite numbers"):
+        vbdrop.shrink(mlp(), (x, Y), **options)
+    with pytest.raises(ValueError, match="`valid` must hold finite numbers"):
+        vbdrop.shrink(mlp(), (X, Y), valid=(x, Y), **options)
+    with pytest.raises(ValueError, match="`valid` must hold finite numbers"):
+        vbdrop.shrink(mlp(), (X, X[:, :2]), valid=(X, x[:, 1:3]), **options)
 
 
 def test_each_target_has_its_own_noise():

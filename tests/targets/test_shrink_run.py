@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.stress import count
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import vbdrop
 from vbdrop.targets.batches import Batches
@@ -111,6 +112,79 @@ def test_another_run_does_not_go_on_from_it(tmp_path, data):
         vbdrop.shrink(make(), data, epochs=4, **arguments)
 
 
+@pytest.mark.parametrize("other", ["modes", "model"])
+def test_a_run_with_other_modes_or_another_model_does_not_go_on_from_it(tmp_path, data, other):
+    arguments = {"target": vbdrop.Target(weights=3, train=0), "epochs": 2, "checkpoint": tmp_path / "run.pt"}
+    model, modes = make(), vbdrop.Weights(filter_fn=lambda module, name: True)
+    vbdrop.shrink(model, data, modes=modes, **arguments)
+    vbdrop.shrink(make(), data, modes=vbdrop.Weights(filter_fn=lambda module, name: True), **arguments)
+    if other == "modes":
+        modes = vbdrop.Weights(log_sigma2=-8.0)
+    else:
+        model[0].weight.data.add_(1e-3)
+    with pytest.raises(ValueError, match="of another run"):
+        vbdrop.shrink(model, data, modes=modes, **arguments)
+
+
+def test_a_run_that_trains_first_may_begin_with_other_weights(tmp_path, data):
+    arguments = {"target": vbdrop.Target(weights=3, train=0.5), "epochs": 2, "checkpoint": tmp_path / "run.pt"}
+    first = vbdrop.shrink(make(), data, **arguments)
+    model = make()
+    model[0].weight.data.add_(1.0)
+    assert vbdrop.shrink(model, data, **arguments).to_json() == first.to_json()
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed(tmp_path, data, monkeypatch):
+    arguments = {"target": vbdrop.Target(weights=3, train=0), "epochs": 2, "checkpoint": tmp_path / "run.pt"}
+    with monkeypatch.context() as older:
+        older.setattr(ShrinkRun, "_identity", ShrinkRun._former_identity)
+        first = vbdrop.shrink(make(), data, **arguments)
+    assert vbdrop.shrink(make(), data, **arguments).to_json() == first.to_json()
+
+
+class KilledError(Exception):
+    """Stands for the end of a process."""
+
+
+def killed_and_resumed(path, epoch, run):
+    """The result of a run that was killed after an epoch, and of one that was not."""
+
+    def kill(point, epochs):
+        if point.epoch == epoch:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(checkpoint=path, progress=kill)
+    return run(checkpoint=path), run()
+
+
+def test_a_loader_with_a_generator_of_its_own_resumes_with_the_same_bits(tmp_path, data):
+    def run(**options):
+        generator = torch.Generator().manual_seed(5)
+        loader = DataLoader(TensorDataset(*data), batch_size=20, shuffle=True, generator=generator)
+        return vbdrop.shrink(make(), loader, target=vbdrop.Target(macs=3), epochs=3, **options)
+
+    again, whole = killed_and_resumed(tmp_path / "run.pt", 1, run)
+    assert again.to_json() == whole.to_json()
+
+
+def test_a_run_within_a_tolerance_takes_the_same_path_after_a_kill(tmp_path):
+    """The least size of the trained model is 2, and that of the untrained one, which a new process sees first, is 0."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 3)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+
+    def run(**options):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        target = vbdrop.Target(within=5.0, unit="weights", train=0.4)
+        return vbdrop.shrink(model, (x, y), valid=(x, y), target=target, epochs=10, lr=0.1, **options)
+
+    again, whole = killed_and_resumed(tmp_path / "run.pt", 5, run)
+    assert whole.curve[6].path == pytest.approx(2.04)
+    assert again.to_json() == whole.to_json()
+
+
 def test_the_seed_decides(data):
     model = make()
 
@@ -160,3 +234,35 @@ def test_a_loss_that_is_not_finite_stops_the_run(data):
             make(), data, target=vbdrop.Target(weights=3), epochs=2,
             loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets) * float("nan"),
         )  # fmt: skip
+
+
+def test_sizes_that_are_tried_are_judged_with_new_statistics_as_those_of_the_walk(data):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 2))
+    batches = [Batches(data, what, model, batch_size=50) for what in ("train", "valid")]
+    run = ShrinkRun(
+        model, *batches, vbdrop.Target(within=1.0), 10,
+        loss=default_loss, lr=1e-2, modes=(vbdrop.Units(),), optimizer=torch.optim.Adam, seed=0, checkpoint=None,
+    )  # fmt: skip
+    expected = run._tolerance._error(model.eval())
+    model[1].running_mean.fill_(100.0)
+    assert run._error(model) != expected
+    assert run._tolerance._error(model) == expected
+
+
+def test_an_evaluation_that_fails_leaves_every_module_in_its_mode(data):
+    def fails(model):
+        assert not any(module.training for module in model.modules())
+        raise RuntimeError("no data")
+
+    model = make()
+    model[-1].eval()
+    modes = [module.training for module in model.modules()]
+    target = vbdrop.Target(within=1.0, train=0.0, evaluate=fails)
+    run = ShrinkRun(
+        model, Batches(data, "train", model), None, target, 4, loss=default_loss, lr=0.01, modes=(vbdrop.Weights(),),
+        optimizer=torch.optim.Adam, seed=0, checkpoint=None,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="no data"):
+        run.finish(None)
+    assert [module.training for module in run.model.modules()] == modes

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import vbdrop
-from vbdrop.targets.layer_times import LayerTimes
+from vbdrop.targets.layer_times import LayerTimes, time_layer
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter
 from vbdrop.targets.stopwatch import Stopwatch, Timing
@@ -45,3 +45,12 @@ def test_a_layer_that_is_gone_takes_no_time_and_a_transposed_one_has_its_inputs_
     timing = Timing(9.0, 9.0, {"a.weight": times, "b.weight": times}, ["b.weight"], (1.0, 1.0))
     assert timing.seconds({"a.weight": (2, 4, 3, 3), "b.weight": (4, 2, 3, 3)}) == 1 + 8 + 8
     assert timing.seconds({"a.weight": (2, 4)}) == 1 + 8
+
+
+def test_a_transposed_convolution_with_groups_takes_the_share_of_its_channels_that_is_left():
+    layer = nn.ConvTranspose2d(8, 16, 3, groups=8)
+    times = time_layer(layer, (1, 8, 6, 6), "torch")
+    timing = Timing(9.0, 9.0, {"weight": times}, ["weight"], (0.0, 1.0))
+    assert tuple(layer.weight.shape) == (8, 2, 3, 3)
+    assert timing.seconds({"weight": (8, 2, 3, 3)}) == times(8, 16) > 0
+    assert timing.seconds({"weight": (2, 2, 3, 3)}) == pytest.approx(times(8, 16) / 4)

@@ -91,6 +91,13 @@ def test_what_cannot_be_read_says_what_a_target_looks_like(text):
         Target.parse(text)
 
 
+def test_a_text_that_names_a_size_twice_or_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="`macs` of a target must be given once; got 'macs=5,macs=3'"):
+        Target.parse("macs=5,macs=3")
+    with pytest.raises(TypeError, match="`text` of a target must be a string such as 'macs=5'; got 5"):
+        Target.parse(5)
+
+
 def test_a_long_input_is_not_printed():
     assert repr(Target(macs=2, example_inputs=torch.zeros(3))) == "Target(macs=2, example_inputs=...)"
 

@@ -79,6 +79,8 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
         return
     with torch.enable_grad():
         scaled, _ = kl_of([entry for entry, _ in pairs], scale)
+    if not scaled.requires_grad:  # the KL of `Rates` depends on the rates alone, which may be frozen
+        return
     for parameter, gradient in zip(parameters, torch.autograd.grad(scaled, parameters, allow_unused=True), strict=True):
         if gradient is None:
             continue

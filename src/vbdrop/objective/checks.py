@@ -1,7 +1,8 @@
 """Checks for problems in training that would otherwise go unnoticed.
 
 Each is reported once: non-finite numbers, rates that no optimizer trains, rates under weight decay, layers in which
-everything is dead, a warm-up that never ends, and ranks of a process group that draw the same noise.
+everything is dead, a warm-up that never ends, observers that no step reaches, and ranks of a process group that draw
+the same noise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,13 +131,14 @@ class TrainingWatch:
         """The work of every call of the ELBO: very little."""
         self._decay.end(only_if_seen=True)
 
-    def complaints(self, kl_weight: float, ramp: tuple[float, int] | None) -> Iterator[str]:
+    def complaints(self, kl_weight: float, ramp: tuple[float, int] | None, waiting: int = 0) -> Iterator[str]:
         """The problems since the last call, as sentences that say what to do.
 
         Args:
             kl_weight: The factor on the KL, without the warm-up.
             ramp: With a warm-up that has not ended: the share of the KL in this epoch, and the calls since `epoch` was
                 set to another value.
+            waiting: With observers: the calls since they were last told of a step, if those are too many.
         """
         if resting := self._rates.resting():
             yield (
@@ -160,6 +162,12 @@ class TrainingWatch:
                     f"{share:g} of its weight. Write `elbo.epoch = e` at the start of every epoch; where an epoch is "
                     "that long, set fractions of it: `elbo.epoch = step / steps_per_epoch`."
                 )
+        if waiting and "step" not in self._told:
+            self._told.add("step")
+            yield (
+                f"`step` of the ELBO was not called for {waiting:,} losses, so that its target or other observers do "
+                "nothing. Call `elbo.step(optimizer)` before each `optimizer.step()`."
+            )
         if twins := self._ranks.twins():
             yield (
                 f"the ranks {', '.join(map(str, twins))} of the process group draw the same noise: their random "

@@ -46,7 +46,10 @@ class StepObserver(Protocol):
     """An entry of `ELBO.observers`: an object that steers the training from step to step."""
 
     def before_step(self, elbo: "ELBO", optimizer: Optimizer | None) -> None:
-        """Called once before every step of the optimizer; it may set ``elbo.kl_weight``, for instance."""
+        """Called once before every step of the optimizer; it may set ``elbo.kl_weight``, for instance.
+
+        With several attached optimizers, it is called before the steps of each; see `ELBO.counts_steps_of`.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to resume."""
@@ -126,7 +129,7 @@ class ELBO:
         self._epoch: float | None = None
         self._parts: tuple[Tensor | None, Tensor | None, Tensor, Tensor | None] | None = None
         self._watch: TrainingWatch | None = None
-        self._calls_in_epoch = 0
+        self._calls_in_epoch = self._calls_since_step = 0
         self._first_steps: WeightWatch | None = WeightWatch(model)
         self.kl_weight = 1.0 if kl_weight is None else kl_weight
         if target is not None:
@@ -203,6 +206,7 @@ class ELBO:
         if not compiling:
             if self._first_steps is not None and self._first_steps.step(nll):
                 self._first_steps = None
+            self._calls_since_step += nll.requires_grad
             self._count()
         return loss
 
@@ -269,8 +273,13 @@ class ELBO:
         Args:
             optimizer: The optimizer, for the observers.
         """
+        self._calls_since_step = 0
         for observer in self.observers:
             observer.before_step(self, optimizer)
+
+    def counts_steps_of(self, optimizer: Optimizer | None) -> bool:
+        """Whether the steps of an optimizer are those of the training: of several attached, the first's are."""
+        return optimizer is None or not self._attached or optimizer is self._attached[0]
 
     def _known_weight(self) -> Tensor:
         if self._weight_now is None:
@@ -296,7 +305,8 @@ class ELBO:
         check.
 
         It warns once each about rates that no optimizer trains, rates under weight decay, layers in which everything is
-        dead, a warm-up whose `epoch` does not advance, and ranks of a process group that draw the same noise.
+        dead, a warm-up whose `epoch` does not advance, observers that are told of no `step`, and ranks of a process
+        group that draw the same noise.
 
         Args:
             optimizer: An optimizer whose groups are to be checked for weight decay on the rates. The first one that
@@ -318,14 +328,16 @@ class ELBO:
             warn_of_decay(self.model, optimizer, stacklevel)
         share = 1.0 if self.warmup is None or self._epoch is None else self.warmup(self._epoch)
         ramp = (share, self._calls_in_epoch) if share < 1 else None
-        for complaint in self._watch.complaints(self.kl_weight, ramp):
+        waits = bool(self.observers) and self._calls_since_step >= self.check_every > 0
+        for complaint in self._watch.complaints(self.kl_weight, ramp, self._calls_since_step if waits else 0):
             warnings.warn(complaint, stacklevel=stacklevel)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to resume: the epoch, the number of calls, and the states of the observers."""
+        """What a checkpoint needs to resume: epoch, number of calls, KL weight, and the states of the observers."""
         return {
             "epoch": self.epoch,
             "calls": self.calls,
+            "kl_weight": self.kl_weight,
             "observers": [observer.state_dict() for observer in self.observers],
         }
 
@@ -341,6 +353,7 @@ class ELBO:
                 "Put the same observers into `observers` before you load it."
             )
         self.epoch, self.calls = state["epoch"], state["calls"]
+        self.kl_weight = state.get("kl_weight", self.kl_weight)
         for observer, its_state in zip(self.observers, states or [], strict=False):
             observer.load_state_dict(its_state)
 

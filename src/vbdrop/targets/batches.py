@@ -36,6 +36,16 @@ class ModelBatch:
         leaves = pytree.tree_leaves((self.args, self.kwargs))
         return next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 1)
 
+    def __str__(self) -> str:
+        """What the batch holds, for messages."""
+        return f"inputs {described(self.kwargs or self.args)} and targets {described(self.targets)}"
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all inputs and targets are finite numbers."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs, self.targets))
+        return all(bool(leaf.isfinite().all()) for leaf in leaves if isinstance(leaf, Tensor))
+
     def outputs(self, model: nn.Module) -> Any:  # noqa: ANN401 -- whatever a model returns
         """The outputs of a model."""
         return model(*self.args, **self.kwargs)
@@ -48,6 +58,23 @@ class ModelBatch:
             return leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else leaf
 
         return ModelBatch(*pytree.tree_map(cut, (self.args, self.kwargs, self.targets)))
+
+
+def described(tree: Any) -> str:  # noqa: ANN401 -- inputs, outputs or targets
+    """The dtypes and shapes of tensors, for messages.
+
+    Example:
+        >>> described((torch.zeros(2, 3), {"mask": torch.ones(2).bool()}, ["a", "b"]))
+        '(float32 [2, 3], {mask: bool [2]}, list)'
+    """
+    if isinstance(tree, Tensor):
+        return f"{str(tree.dtype).removeprefix('torch.')} {list(tree.shape)}"
+    if isinstance(tree, Mapping):
+        return "{" + ", ".join(f"{name}: {described(value)}" for name, value in tree.items()) + "}"
+    if isinstance(tree, list | tuple) and any(isinstance(part, Tensor) for part in tree):
+        parts = ", ".join(map(described, tree))
+        return parts if len(tree) == 1 else f"({parts})"
+    return type(tree).__name__
 
 
 class Batches:
@@ -79,14 +106,14 @@ class Batches:
         shuffle: bool = False,
         split: Split | None = None,
     ) -> None:
-        self._what, self._split = what, split
+        self.what, self._split = what, split
         like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         self._device, self._dtype = like.device, like.dtype
         self._arrays: Any = None
         self._batch_size, self._shuffle = batch_size, shuffle
         self._source: Iterable[Any] = ()
-        if _is_arrays(data):
-            self._arrays = pytree.tree_map(_as_tensor, data)
+        if _is_arrays(data, what):
+            self._arrays = pytree.tree_map(self._as_tensor, data)
             sizes = {len(leaf) for leaf in pytree.tree_leaves(self._arrays)}
             if len(sizes) != 1:
                 raise ValueError(f"`{what}` must have as many targets as inputs; got {_listed(sorted(sizes))} entries.")
@@ -100,7 +127,8 @@ class Batches:
             raise ValueError(f"`{what}` must hold at least one batch; it is empty.")
         self.example = self._checked_example()
         if self.n_examples is None:
-            self.n_examples = sum(len(batch) for batch in self)
+            with torch.random.fork_rng(devices=[]):
+                self.n_examples = sum(len(batch) for batch in self)
 
     def __len__(self) -> int:
         return self._length
@@ -115,11 +143,18 @@ class Batches:
         for chosen in torch.split(order, self._batch_size):
             yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
 
+    def generators(self) -> list[torch.Generator]:
+        """The random generators of a loader's own, which decide its order instead of torch's."""
+        inner = getattr(self._source, "batch_sampler", None)
+        owners = self._source, getattr(self._source, "sampler", None), inner, getattr(inner, "sampler", None)
+        found = [getattr(owner, "generator", None) for owner in owners]
+        return list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
+
     def _checked_example(self) -> ModelBatch:
         with torch.random.fork_rng(devices=[]):
             first = next(iter(self), None)
         if first is None or len(first) == 0:
-            raise ValueError(f"`{self._what}` must hold at least one batch; it is empty.")
+            raise ValueError(f"`{self.what}` must hold at least one batch; it is empty.")
         return first
 
     def _batch(self, raw: Any) -> ModelBatch:  # noqa: ANN401
@@ -134,7 +169,7 @@ class Batches:
             key = next((name for name in TARGETS if name in raw), None)
             if key is None:
                 raise ValueError(
-                    f"a batch of `{self._what}` that is a dict must have its targets under one of "
+                    f"a batch of `{self.what}` that is a dict must have its targets under one of "
                     f"{', '.join(map(repr, TARGETS))}; got the keys {', '.join(map(repr, raw))}. Or pass split=."
                 )
             return {name: value for name, value in raw.items() if name != key}, raw[key]
@@ -142,32 +177,35 @@ class Batches:
             inputs = tuple(raw[:-1])
             return (inputs if len(inputs) > 1 else inputs[0]), raw[-1]
         raise TypeError(
-            f"a batch of `{self._what}` must be a tuple (inputs, ..., targets) or a dict with targets; got "
+            f"a batch of `{self.what}` must be a tuple (inputs, ..., targets) or a dict with targets; got "
             f"{type(raw).__name__}. Or pass split=, a function of a batch that returns (inputs, targets)."
         )
 
     def _moved(self, leaf: Any) -> Any:  # noqa: ANN401
-        tensor = _as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        tensor = self._as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
         if not isinstance(tensor, Tensor):
             return leaf
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
 
+    def _as_tensor(self, array: Any) -> Tensor:  # noqa: ANN401
+        """A tensor from an array: integers as int64, others as they are."""
+        if isinstance(array, Tensor):
+            return array
+        if array.dtype.kind not in "biufc":
+            raise TypeError(
+                f"`{self.what}` must hold numbers; got an array of {array.dtype}. Pass classes as numbers from 0 on."
+            )
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
 
-def _is_arrays(data: Any) -> bool:  # noqa: ANN401
+
+def _is_arrays(data: Any, what: str) -> bool:  # noqa: ANN401
     if isinstance(data, Tensor | np.ndarray):
         raise TypeError(
-            f"the data must have inputs and targets, such as a tuple (x, y); got one {type(data).__name__}."
+            f"`{what}` must have inputs and targets, such as a tuple (x, y); got one {type(data).__name__}."
         )
     leaves = list(data.values()) if isinstance(data, Mapping) else list(data) if isinstance(data, tuple) else []
     return bool(leaves) and all(isinstance(leaf, Tensor | np.ndarray) for leaf in leaves)
-
-
-def _as_tensor(array: Any) -> Tensor:  # noqa: ANN401
-    """A tensor from an array: integers as int64, others as they are."""
-    if isinstance(array, Tensor):
-        return array
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
 
 
 def _loader(data: Any, what: str, batch_size: int, shuffle: bool) -> Iterable[Any]:  # noqa: ANN401

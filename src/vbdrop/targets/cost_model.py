@@ -189,28 +189,27 @@ class CostModel:
         found = [torch.zeros(element.shape, dtype=torch.float64) for element in alive]
         readers = torch.zeros(self._n_units, dtype=torch.float64)
         writers = torch.zeros(self._n_units, dtype=torch.float64)
+        streams = torch.zeros(self._n_units, dtype=torch.float64)
         for product in self._products:
             n_inputs, n_outputs = self._sides(product, alive, units)
             if product.noisy is not None:
                 found[product.noisy].fill_(1.0)
             per_input, per_output = product.slopes(n_inputs, n_outputs)
-            _add_to_gates(found, product, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
+            reads = torch.full((len(product.inputs),), per_input, dtype=torch.float64)
+            _add_to_gates(found, product, reads)
+            if product.index is None:  # its inputs have their gates in a norm, or none at all
+                streams.index_add_(0, product.inputs, reads)
             readers.index_add_(0, product.inputs, self._reads(product, alive).double())
             writers.index_add_(0, product.outputs, torch.full((len(product.outputs),), per_output, dtype=torch.float64))
             if product.output_gate is not None:
                 found[product.output_gate] += per_output
         for product in self._products:
             _add_to_gates(found, product, (writers / readers.clamp_min(1.0))[product.inputs])
-        self._add_streams(found, writers)
+        self._add_streams(found, writers + streams)
         return found
 
-    def _add_streams(self, found: list[Tensor], writers: Tensor) -> None:
+    def _add_streams(self, found: list[Tensor], behind: Tensor) -> None:
         """Add the cost of all layers that write or read a stream to the stream's gates; each gate counts once."""
-        behind = writers.clone()
-        for product in self._products:
-            if product.index is None:  # its inputs have their gates in a norm, or none at all
-                per_input = product.per_pair * len(product.outputs) / product.groups
-                behind.index_add_(0, product.inputs, torch.full((len(product.inputs),), per_input, dtype=torch.float64))
         done = set[tuple[int, int]]()
         for norm in self._norms:
             starts = [sum(found[gate].numel() for gate in norm.gates[:i]) for i in range(len(norm.gates))]

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from vbdrop.compression import Compressed, compress, load
+from vbdrop.compression import Compressed, Plan, compress, load
 from vbdrop.compression.files.model_file import save
+from vbdrop.compression.planning.replaced_modules import note_replaced
 from vbdrop.targets.target import Inputs
 
 STEP = 0.7
@@ -104,10 +105,12 @@ class KeptModels:
             plain: The plain model in the original shape, with zeros for what is gone. If its state holds more than
                 tensors, it has no file and is not kept.
         """
+        plan = Plan()
+        note_replaced(plan, plain)  # such as norms with gates, which have a scale now
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "plain.safetensors"
             try:
-                save(path, plain)
+                save(path, plain, plan)
             except ValueError:
                 return
             self._add(epoch, size, error, path.read_bytes())

@@ -41,6 +41,7 @@ class LayerTimes:
         outputs: The same for output channels.
         seconds: For each of ``inputs``, the seconds with each of ``outputs``.
         blocks: How many input and output channels the runtime handles together: `BLOCK`, or 1.
+        n_inputs: The input channels of the whole layer, where ``inputs`` is empty.
 
     Example:
         >>> times = LayerTimes([1, 16], [1, 32], [[1.0, 2.0], [3.0, 8.0]], (1, 8))
@@ -52,6 +53,7 @@ class LayerTimes:
     outputs: list[int]
     seconds: list[list[float]]
     blocks: tuple[int, int]
+    n_inputs: int = 0
 
     def __call__(self, n_inputs: float, n_outputs: float, *, smooth: bool = False) -> float:
         """The seconds with this many channels.
@@ -118,7 +120,7 @@ def time_layer(layer: nn.Module, input_shape: Sequence[int], runtime: str) -> La
     if getattr(layer, "groups", 1) > 1:
         with tempfile.TemporaryDirectory(prefix="vbdrop-") as folder:
             seconds = _seconds({(n_inputs, n_outputs): (layer, input_shape)}, runtime, Path(folder))
-        return LayerTimes([], [n_outputs], [[seconds[n_inputs, n_outputs]]], (1, 1))
+        return LayerTimes([], [n_outputs], [[seconds[n_inputs, n_outputs]]], (1, 1), n_inputs)
     inputs, outputs = (_grid(count, SHARES[runtime]) for count in (n_inputs, n_outputs))
     sizes = list(itertools.product(inputs, outputs))
     probes = [(n_inputs - BLOCK // 2, n_outputs), (n_inputs, n_outputs - BLOCK // 2)]
@@ -179,7 +181,7 @@ def _seconds(layers: Mapping[tuple[int, int], Sized], runtime: str, folder: Path
     cases: dict[str, Case] = {"nothing": _CASES[runtime](nn.Identity(), (1, 1), folder / "nothing")}
     names = {size: f"{size[0]}x{size[1]}" for size in layers}
     for size, (layer, shape) in layers.items():
-        cases[names[size]] = _CASES[runtime](copy.deepcopy(layer).eval(), shape, folder / names[size])
+        cases[names[size]] = _CASES[runtime](copy.deepcopy(layer).float().eval(), shape, folder / names[size])
     with one_thread(), torch.inference_mode():
         timed = {name: undisturbed(rounds) for name, rounds in interleaved(cases, ROUNDS).items()}
     return {size: max(0.0, timed[name] - timed["nothing"]) for size, name in names.items()}

@@ -7,10 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vbdrop.targets.batches import Batches, ModelBatch
+from vbdrop.convert.evaluating import evaluating
+from vbdrop.targets.batches import Batches, ModelBatch, described
 
 Loss = Callable[[Any, Any], Tensor]
 """``loss(outputs, targets)``, the mean over a batch."""
+
+IGNORED = -100
+"""The target of an element that is not judged, such as padding; torch's cross-entropy leaves it out, too."""
 
 
 def default_loss(outputs: Any, targets: Any) -> Tensor:  # noqa: ANN401
@@ -30,6 +34,33 @@ def default_loss(outputs: Any, targets: Any) -> Tensor:  # noqa: ANN401
     return nn.functional.mse_loss(outputs.reshape(targets.shape), targets)
 
 
+def try_batch(batch: ModelBatch, what: str, model: nn.Module, loss: Callable[[Any, Any], Any]) -> None:
+    """Run the model and the loss on a batch once, before anything is trained.
+
+    Args:
+        batch: A batch.
+        what: The name of the argument that it comes from.
+        model: The model.
+        loss: A function of outputs and targets.
+
+    Raises:
+        TypeError: The model or the loss raises one; the message says what they got.
+        ValueError: They raise anything else.
+    """
+    given = str(batch)
+    try:
+        outputs = batch.outputs(model)
+        given = f"{given}, and outputs {described(outputs)}"
+        loss(outputs, batch.targets)
+    except Exception as error:  # a model and a loss may raise anything
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"`{what}` must fit the model and the loss; with {given}, they raised {type(error).__name__}: "
+            f"{str(error).rstrip('.')}. Change the data, or pass split=, a function of a batch that returns "
+            "(inputs, targets), or loss=, a function of outputs and targets."
+        ) from error
+
+
 def checked_loss(loss: Loss, model: nn.Module, batch: ModelBatch) -> Tensor:
     """The loss of a batch.
 
@@ -43,9 +74,24 @@ def checked_loss(loss: Loss, model: nn.Module, batch: ModelBatch) -> Tensor:
     return value.reshape(())
 
 
+def check_finite(batch: ModelBatch, what: str) -> None:
+    """Refuse a batch with numbers that are not finite.
+
+    Raises:
+        ValueError: It has some.
+    """
+    if not batch.is_finite:
+        raise ValueError(f"`{what}` must hold finite numbers; a batch has NaN or infinity in its inputs or targets.")
+
+
 @torch.no_grad()
 def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
     """The error of a model in eval mode: percent of wrong classes, or the mean loss if targets are numbers.
+
+    Targets of `IGNORED` count neither as right nor as wrong.
+
+    Raises:
+        ValueError: The data holds numbers that are not finite, and so the outputs or the loss are not either.
 
     Example:
         >>> x = torch.eye(3)
@@ -53,19 +99,21 @@ def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
         >>> round(error_of(nn.Identity(), batches, default_loss), 1)
         33.3
     """
-    mode, total, count = model.training, 0.0, 0
-    model.eval()
-    try:
+    total, count = 0.0, 0
+    with evaluating(model):
         for batch in batches:
             outputs, targets = batch.outputs(model), batch.targets
-            if _are_classes(outputs, targets):
-                total += 100.0 * float((outputs.argmax(1) != targets).sum())
-                count += targets.numel()
+            axis = class_axis(outputs, targets, loss)
+            if axis is not None:
+                value = float(outputs.sum())
+                total += 100.0 * float(((outputs.argmax(axis) != targets) & (targets != IGNORED)).sum())
+                count += _n_judged(targets)
             else:
-                total += float(loss(outputs, targets)) * len(batch)
+                value = float(loss(outputs, targets))
+                total += value * len(batch)
                 count += len(batch)
-    finally:
-        model.train(mode)
+            if not math.isfinite(value):
+                check_finite(batch, batches.what)
     return total / max(1, count)
 
 
@@ -78,15 +126,44 @@ def standard_error(error: float, model: nn.Module, batches: Batches) -> float:
         >>> round(standard_error(25.0, nn.Identity(), batches), 1)
         21.7
     """
-    mode = model.training
     first = next(iter(batches))
-    classes = _are_classes(first.outputs(model.eval()), first.targets)
-    model.train(mode)
+    with evaluating(model):
+        classes = are_classes(first.outputs(model), first.targets)
     if not classes:
         return 0.0
-    return math.sqrt(error * (100.0 - error) / sum(batch.targets.numel() for batch in batches))
+    return math.sqrt(error * (100.0 - error) / max(1, sum(_n_judged(batch.targets) for batch in batches)))
 
 
-def _are_classes(outputs: Any, targets: Any) -> bool:  # noqa: ANN401
+def _n_judged(targets: Tensor) -> int:
+    return int((targets != IGNORED).sum())
+
+
+def are_classes(outputs: Any, targets: Any) -> bool:  # noqa: ANN401
+    """Whether the targets are classes, one for each vector of outputs."""
+    return bool(_class_axes(outputs, targets))
+
+
+def class_axis(outputs: Any, targets: Any, loss: Loss) -> int | None:  # noqa: ANN401
+    """The axis of the outputs that runs over classes; None if the targets are not classes.
+
+    It is the second one, as torch's cross-entropy has it, or the last one, for a loss that moves it. Where the shapes
+    allow both, the loss decides: it is less for outputs that are right along its axis.
+
+    Example:
+        >>> steps_first = lambda outputs, targets: default_loss(outputs.movedim(-1, 1), targets)
+        >>> class_axis(torch.zeros(1, 3, 3), torch.tensor([[0, 0, 2]]), steps_first)
+        2
+    """
+    axes = _class_axes(outputs, targets)
+    if len(axes) < 2:
+        return axes[0] if axes else None
+    right = 20 * nn.functional.one_hot(targets.long().clamp(0, outputs.shape[1] - 1), outputs.shape[1])
+    return min(axes, key=lambda axis: float(loss(right.movedim(-1, axis).to(outputs), targets)))
+
+
+def _class_axes(outputs: Any, targets: Any) -> list[int]:  # noqa: ANN401
     both = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-    return bool(both and not targets.is_floating_point() and outputs.dim() == targets.dim() + 1)
+    if not both or targets.is_floating_point() or outputs.dim() != targets.dim() + 1:
+        return []
+    axes = sorted({min(1, targets.dim()), targets.dim()})
+    return [axis for axis in axes if outputs.shape[:axis] + outputs.shape[axis + 1 :] == targets.shape]

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from vbdrop._torch_compat import is_sharded
 from vbdrop.compression import Compressed, compress
 from vbdrop.convert.example_inputs import as_arguments
+from vbdrop.layers import Gate
 from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import ELBO, kl
 from vbdrop.targets.controller import Controller
@@ -123,10 +124,7 @@ class Pursuit:
     """
 
     def __init__(self, target: Target, elbo: ELBO, *, timing: Timing | None = None) -> None:
-        if target.steps is None and target.epochs is None:
-            raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
-        if target.example_inputs is None:
-            raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
+        target.check_complete()
         self.target, self._elbo = target, elbo
         self.timing, self._watch = timing, None
         if target.measured == "latency":
@@ -173,11 +171,15 @@ class Pursuit:
     @property
     def share(self) -> float:
         """The share of the run that is over."""
+        return self._share_after(self.step)
+
+    def _share_after(self, step: int) -> float:
+        """The share of the run that is over after this many steps, of which those since the epoch began are its own."""
         if self.target.steps is not None:
-            return self.step / self.target.steps
+            return step / self.target.steps
         if not self._epoch_steps:  # the first epoch tells how many steps one has
             return 0.0
-        within = min(1.0, (self.step - self._epoch_start) / self._epoch_steps)
+        within = min(1.0, (step - self._epoch_start) / self._epoch_steps)
         return (self._epoch + within) / float(self.target.epochs or 1)
 
     @property
@@ -200,19 +202,22 @@ class Pursuit:
     # once per optimizer step
 
     def before_step(self, elbo: ELBO, optimizer: Optimizer | None = None) -> None:
-        """Press, cut or refine, right before a step of the optimizer."""
-        self._see_epoch(elbo.epoch)
+        """Press, cut or refine, right before a step of the optimizer; of several, the first one counts the steps."""
+        if elbo.counts_steps_of(optimizer):
+            self._advance(elbo.epoch)
+        if self.is_cut:
+            for found in prunables(self.model):
+                found.entry.rate.grad = None
+
+    def _advance(self, epoch: float | None) -> None:
+        self._see_epoch(epoch)
         stage = self.stage
-        steps = self.target.steps
-        if stage != "refine" and steps is not None and self.step >= steps - 1:
+        if stage != "refine" and self._share_after(self.step + 1) >= 1:
             stage = "refine"  # without a last stage, the cut comes before the last step
         if stage == "press" and self._is_due():
             self._press()
-        if stage == "refine":
-            if not self.is_cut:
-                self.cut_()
-            for found in prunables(self.model):
-                found.entry.rate.grad = None
+        if stage == "refine" and not self.is_cut:
+            self.cut_()
         self.step += 1
         self._set_weight()
 
@@ -279,7 +284,8 @@ class Pursuit:
         self._ratio = exact / max(1e-12, self.costs.size(alive))
 
     def _measured(self, plain: nn.Module) -> float:
-        return self.seconds(compress(plain, self.target.example_inputs or ()))
+        args, kwargs = as_arguments(self.target.example_inputs)
+        return self.seconds(compress(plain, args, example_kwargs=kwargs))
 
     def _error(self, order: Order, count: int) -> float:
         """The log of the next element's value, relative to one at `REFERENCE` with the mean cost.
@@ -367,6 +373,9 @@ class Pursuit:
             "walk": [asdict(point) for point in self.walk],
             "cut_cost": None if self.cut_cost is None else asdict(self.cut_cost),
             "timing": None if self.timing is None else self.timing.as_data(),
+            "sizes": (self.before, self.limit, self.least),
+            "path": (self.path.before, self.path.limit),
+            "kl_factors": {name: gate.current_kl_factor for name, gate in self._gates().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -379,4 +388,13 @@ class Pursuit:
         if state.get("timing") is not None:
             self.timing = Timing.from_data(state["timing"])
             self.look_again()
+        if "sizes" in state:  # older files lack what follows: it stays as this process found it
+            self.before, self.limit, self.least = state["sizes"]
+            self.path = Path.of(self.target, *state["path"])
+            for name, gate in self._gates().items():
+                gate.kl_factor = state["kl_factors"][name]
         self._set_weight()
+
+    def _gates(self) -> dict[str, Gate]:
+        """The gates by name, whose KL is weighted by what they cost at the start."""
+        return {one.name: one.module for one in prunables(self.model) if isinstance(one.module, Gate)}

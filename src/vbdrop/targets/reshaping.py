@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from vbdrop.compression import Plan, apply_plan_, compress
 from vbdrop.compression.rewriting.restore import restore_
+from vbdrop.convert.example_inputs import copied
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.target import Inputs
 
@@ -36,7 +37,7 @@ class Reshaping:
     """
 
     def __init__(self, model: nn.Module, inputs: Inputs) -> None:
-        self._original, self._inputs = copy.deepcopy(model), inputs
+        self._original, self._inputs = copied(model), inputs
         self.plans: list[Plan] = []
 
     def step_(self, model: nn.Module, optimizer: Optimizer) -> bool:

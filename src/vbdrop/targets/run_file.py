@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from vbdrop.files import write_atomically
 from vbdrop.kernels import in_use, warn_if_others
@@ -20,6 +21,7 @@ class RunFile:
     Args:
         path: The file; its folder must exist.
         identity: What the run is, as plain data. A different run does not resume from it.
+        former: How an older version described the same run, or None; its files load, too.
 
     Example:
         >>> import tempfile
@@ -32,11 +34,14 @@ class RunFile:
         ValueError: ... is the checkpoint of another run: give it another name, or delete it.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
+        if path.is_dir():
+            raise IsADirectoryError(f"`checkpoint` must be a file; {path} is a folder.")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"`checkpoint` must be a file in a folder that exists; there is no {path.parent}.")
         self.path = path
-        self._run = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        self._run = _digest_of(identity)
+        self._former = None if former is None else _digest_of(former)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the file."""
@@ -64,8 +69,31 @@ class RunFile:
             raise ValueError(
                 f"{self.path} is damaged ({str(error).splitlines()[0]}); delete it to start again."
             ) from error
-        if run != self._run:
+        if run not in (self._run, self._former):
             raise ValueError(f"{self.path} is the checkpoint of another run: give it another name, or delete it.")
         kept: dict[str, Any] = state
         warn_if_others(found.get("kernels"), in_use(), kept.get("done", 0))
         return kept
+
+
+def digest(model: nn.Module) -> str:
+    """A digest of the parameters and buffers of a model, to the last bit.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> before = digest(model)
+        >>> _ = model.bias.data.add_(1)
+        >>> digest(model) == before
+        False
+    """
+    found = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, torch.Tensor):  # the extra state of a module
+            continue
+        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _digest_of(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -20,6 +20,9 @@ from vbdrop.targets.target import Target
 GATE_LOG_SIGMA2 = -3.0
 """The initial log variance of the gates: a short run has no time to raise it from almost nothing."""
 
+LARGEST_SEED = 2**43
+"""The seed of an epoch is about a million times this, and must fit into 64 bits."""
+
 
 def shrink(
     model: nn.Module,
@@ -61,7 +64,9 @@ def shrink(
         split: Takes a batch apart into (inputs, targets), if the usual way does not fit.
         seed: Of the order of the data and of the noise.
         checkpoint: A file in which the run is kept after every epoch: a run that was killed goes on from it, with the
-            same arguments, to the same bits.
+            same arguments, to the same bits. The file of a run with another target, model or modes, or other numbers,
+            is refused. What is not compared: the values of the data, ``loss``, ``optimizer``, ``split``, what
+            functions do, and, if ``target.train`` is above 0, the initial weights.
         shrink_every: After every so many epochs, what has been removed leaves the model in training, which gets cheaper
             that way; None for only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
@@ -82,6 +87,11 @@ def shrink(
         True
     """
     _check(model, target, epochs, lr, batch_size, shrink_every, valid)
+    _check_functions(loss, optimizer, split, progress)
+    if type(seed) is not int or abs(seed) > LARGEST_SEED:
+        raise ValueError(f"`seed` must be an int, at most 2**43 in size; got {seed!r}.")
+    if checkpoint is not None and not isinstance(checkpoint, str | Path):
+        raise TypeError(f"`checkpoint` must be the path of a file, or None; got {checkpoint!r}.")
     data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
     validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
     chosen = default_modes(target) if modes is None else modes if isinstance(modes, tuple) else (modes,)
@@ -111,6 +121,18 @@ def _check(
         raise ValueError(f"`shrink_every` must be a number of epochs, an int >= 1, or None; got {shrink_every!r}.")
     if target.within is not None and target.evaluate is None and valid is None:
         raise ValueError("`target` with `within` needs validation data: pass valid=, or evaluate= of the Target.")
+
+
+def _check_functions(loss: object, optimizer: object, split: object, progress: object) -> None:
+    """Refuse what is not a function."""
+    if not callable(loss):
+        raise TypeError(f"`loss` must be a function (outputs, targets) -> mean loss; got {loss!r}.")
+    if not callable(optimizer):
+        raise TypeError(f"`optimizer` must be a class or function of a list of parameter groups; got {optimizer!r}.")
+    if split is not None and not callable(split):
+        raise TypeError(f"`split` must be a function (batch) -> (inputs, targets), or None; got {split!r}.")
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise TypeError(f"`progress` must be True, False or a function (point, epochs); got {progress!r}.")
 
 
 def default_modes(target: Target) -> tuple[Mode, ...]:

@@ -85,8 +85,8 @@ class ShrinkResult:
 
     @property
     def times(self) -> float:
-        """How many times smaller the model is, in the target's unit."""
-        return self.before / max(self.size, 1e-12)
+        """How many times smaller the model is, in the target's unit; nothing left counts as one."""
+        return self.before / (self.size or 1.0)
 
     def summary(self) -> Summary:
         """The counts before and after, one row per layer; print it."""

@@ -1,7 +1,7 @@
 """A run of `vbdrop.shrink`: its stages, epoch by epoch, and its checkpoint."""
 
-import copy
 import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,17 +14,19 @@ from torch.optim import Optimizer
 
 from vbdrop.compression import Compressed, compress
 from vbdrop.convert import convert_, param_groups, recalibrate_
-from vbdrop.layers.modes import Mode
+from vbdrop.convert.evaluating import evaluating
+from vbdrop.convert.example_inputs import copied
+from vbdrop.layers.modes import Mode, without_filters
 from vbdrop.objective import ELBO
 from vbdrop.targets.batches import Batches, ModelBatch
 from vbdrop.targets.kept_models import STEP, KeptModels
-from vbdrop.targets.losses import Loss, checked_loss, error_of, standard_error
+from vbdrop.targets.losses import Loss, are_classes, check_finite, checked_loss, error_of, standard_error, try_batch
 from vbdrop.targets.path import Stage
 from vbdrop.targets.progress import Progress
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.reshaping import Reshaping
-from vbdrop.targets.run_file import RunFile
+from vbdrop.targets.run_file import RunFile, digest
 from vbdrop.targets.shrink_result import CurvePoint, ShrinkResult
 from vbdrop.targets.stopwatch import Timing
 from vbdrop.targets.target import Target, Unit
@@ -88,7 +90,7 @@ class ShrinkRun:
         self.train_epochs = min(round(target.train * epochs), epochs - 1)
         rest = epochs - self.train_epochs
         self.refine_epochs = min(round(target.refine * epochs), rest - 1 if target.train + target.refine < 1 else rest)
-        self.model, self._original = copy.deepcopy(model), model
+        self.model, self._original = copied(model), model
         example = data.example.first(EXAMPLES)
         self._example = example
         inputs = example.kwargs if example.kwargs else example.args
@@ -108,14 +110,14 @@ class ShrinkRun:
         self._reshaping: Reshaping | None = None
         self._pressed = epochs - self.refine_epochs
         self._tolerance = (
-            None if target.within is None else Tolerance(target.within, self._error, self.refine_epochs // 2)
+            None if target.within is None else Tolerance(target.within, self._judged, self.refine_epochs // 2)
         )
         if target.within is not None and not self.train_epochs < self._pressed < epochs:
             raise ValueError(
                 f"`epochs` must leave at least one epoch to press and one to refine for a target with `within`; "
                 f"with {epochs} epochs, {target.train:g} of them train and {target.refine:g} refine."
             )
-        self._file = None if checkpoint is None else RunFile(checkpoint, self._identity())
+        self._file = None if checkpoint is None else RunFile(checkpoint, self._identity(), self._former_identity())
         self._rehearse()
 
     @property
@@ -131,7 +133,13 @@ class ShrinkRun:
         return made
 
     def _identity(self) -> dict[str, Any]:
-        """What makes two runs the same."""
+        """What makes two runs the same; if they train first, they may begin with other tensors."""
+        modes = [re.sub(" at 0x[0-9a-f]+", "", repr(without_filters(mode))) for mode in self.modes]
+        tensors = None if self.train_epochs else digest(self.model)
+        return {**self._former_identity(), "modes": modes, "tensors": tensors}
+
+    def _former_identity(self) -> dict[str, Any]:
+        """The same as older files have it, which compare less."""
         shapes = [[name, list(tensor.shape)] for name, tensor in self.model.state_dict().items()]
         settings = [repr(self._asked), self.epochs, self.lr, self.seed, len(self.data), self.data.n_examples]
         settings += [] if self._shrink_every is None else [self._shrink_every]
@@ -139,12 +147,19 @@ class ShrinkRun:
 
     def _rehearse(self) -> None:
         """Check on a copy that the target can be reached, before anything is trained."""
-        model = copy.deepcopy(self.model)
+        model = copied(self.model)
         with torch.random.fork_rng(devices=[]):
+            try_batch(self.data.example, "train", model, self.loss)
             checked_loss(self.loss, model, self._example)
+            if self.valid is not None and self._asked.evaluate is None:
+                try_batch(self.valid.example, "valid", copied(self.model).eval(), self._error_or_loss)
             convert_(model, *self.modes, example_inputs=self.target.example_inputs)
             pursuit = self.target.pursue(ELBO(model, n_train=self.data.n_examples), self._timing)
             self.before, self._timing = pursuit.before, pursuit.timing
+
+    def _error_or_loss(self, outputs: Any, targets: Any) -> object:  # noqa: ANN401
+        """What is computed on validation data: wrong classes need no loss."""
+        return are_classes(outputs, targets) or self.loss(outputs, targets)
 
     # the epochs
 
@@ -183,12 +198,14 @@ class ShrinkRun:
         self._elbo = ELBO(self.model, n_train=self.data.n_examples, check_every=0)
         self._pursuit = self.target.pursue(self._elbo, self._timing)
         self._pursuit.judge = self._judged
-        self._kept = KeptModels(
-            self._original, self.target.example_inputs or (), self.before, self._pursuit.limit / STEP
-        )
+        self._kept = self._no_models(self._pursuit)
         if self._shrink_every is not None:
             self._reshaping = Reshaping(self.model, self.target.example_inputs or ())
         self._elbo.observers.append(self._pursuit)
+
+    def _no_models(self, pursuit: Pursuit) -> KeptModels:
+        """The models of the walk, before the first."""
+        return KeptModels(self._original, self.target.example_inputs or (), self.before, pursuit.path.limit / STEP)
 
     def _reshape(self) -> None:
         """Take removed elements out of the model if that is due; for ``within``, once the run cannot go back."""
@@ -205,14 +222,15 @@ class ShrinkRun:
         for batch in self.data:
             self._optimizer.zero_grad()
             nll = checked_loss(self.loss, self.model, batch)
-            total += nll.item()
+            total += (value := nll.item())
+            if not math.isfinite(value):
+                check_finite(batch, "train")
+                raise FloatingPointError(f"the loss is not finite in epoch {self.done + 1}; lower `lr`.")
             (nll if self._elbo is None else self._elbo(nll)).backward()  # type: ignore[no-untyped-call]
             if self._elbo is not None and self._pursuit is not None:
                 self._elbo.step(self._optimizer)
                 self._schedule(self._pursuit)
             self._optimizer.step()
-        if not math.isfinite(total):
-            raise FloatingPointError(f"the loss is not finite in epoch {self.done + 1}; lower `lr`.")
         return total / len(self.data)
 
     def _schedule(self, pursuit: Pursuit) -> None:
@@ -231,21 +249,21 @@ class ShrinkRun:
         pursuit = self._pursuit
         plain = self._plain()
         size = pursuit.exact_size(plain)
-        error = self._error(plain)
         stage: Stage = "refine" if pursuit.is_cut else "press"
+        is_kept = self._kept is not None and stage == "press" and self._kept.is_next(size)
+        if is_kept and self._reshaping is not None:
+            plain = self._plain(whole=True)
+        error = self._error(plain)
         path = pursuit.path(pursuit.share)
         self.curve.append(CurvePoint(self.done, stage, size, path, loss, error, self._elbo.kl_weight))
-        if self._kept is not None and stage == "press" and self._kept.is_next(size):
-            self._kept.add(self.done, size, error, plain if self._reshaping is None else self._plain(whole=True))
+        if self._kept is not None and is_kept:
+            self._kept.add(self.done, size, error, plain)
 
     def _error(self, model: nn.Module) -> float | None:
         """The error on validation data, by the target's own function if it has one."""
         if self._asked.evaluate is not None:
-            mode = model.training
-            with torch.no_grad():
-                error = float(self._asked.evaluate(model.eval()))
-            model.train(mode)
-            return error
+            with torch.no_grad(), evaluating(model):
+                return float(self._asked.evaluate(model))
         return None if self.valid is None else error_of(model, self.valid, self.loss)
 
     def _standard_error(self) -> float:
@@ -255,7 +273,7 @@ class ShrinkRun:
         return standard_error(self.error_before, self.model, self.valid)
 
     def _judged(self, plain: nn.Module) -> float | None:
-        """The error of a plain network in mid-epoch, without affecting the noise or the order of the data."""
+        """The error of a plain network that was just cut, without affecting the noise or the order of the data."""
         if self.valid is None and self._asked.evaluate is None:
             return None
         with torch.random.fork_rng(devices=[]):
@@ -334,13 +352,19 @@ class ShrinkRun:
             "error_before": self.error_before,
             "curve": [asdict(point) for point in self.curve],
             "kept": [] if self._kept is None else self._kept.state(),
+            "generators": [each.get_state() for each in self._generators()],
         }
+
+    def _generators(self) -> list[torch.Generator]:
+        return self.data.generators() + ([] if self.valid is None else self.valid.generators())
 
     def _resume(self) -> None:
         state = None if self._file is None else self._file.load()
         if state is None:
             return
-        self._timing = None if state["timing"] is None else Timing.from_data(state["timing"])
+        if state["timing"] is not None:
+            self._timing = Timing.from_data(state["timing"])
+            self.before = self._timing.before
         if state["pursuit"] is not None:
             self._start_pressing()
         if self._reshaping is not None:
@@ -348,13 +372,16 @@ class ShrinkRun:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         if self._pursuit is not None:
-            self._pursuit.load_state_dict(state["pursuit"])
             if state["plans"]:
                 self._pursuit.look_again()
+            self._pursuit.load_state_dict(state["pursuit"])
+            self._kept = self._no_models(self._pursuit)
         if self._tolerance is not None:
             self._tolerance.load_state_dict(state["tolerance"])
         if self._kept is not None:
             self._kept.load_state(state.get("kept", []))
+        for generator, its_state in zip(self._generators(), state.get("generators", []), strict=False):
+            generator.set_state(its_state)
         self.done, self.error_before = state["done"], state["error_before"]
         self.curve = [CurvePoint(**point) for point in state["curve"]]
 

@@ -14,8 +14,8 @@ from vbdrop.analysis.weight_uses import positions
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.planning.plan import Plan
-from vbdrop.compression.rewriting.apply_plan import apply_plan_
-from vbdrop.compression.summary import stored_bytes
+from vbdrop.compression.rewriting.apply_plan import small_state
+from vbdrop.compression.summary import each_once, stored_bytes
 from vbdrop.layers.modes import Filter
 
 
@@ -28,7 +28,7 @@ class Sizes:
         parameters: All remaining parameters, zero or not.
         bytes: The approximate bytes in a file; see `vbdrop.compression.summary.stored_bytes`.
         macs: Multiply-adds per example.
-        shapes: Weight -> its shape.
+        shapes: Weight -> its shape; a tied weight is there under each of its names.
     """
 
     weights: int
@@ -68,7 +68,7 @@ class SizeCounter:
         batch: The number of examples in its inputs.
         facts: The channels of its graph.
         positions: Weight -> how often it is used for one example.
-        counted: The tensors that are counted.
+        counted: The names of the tensors that are counted; a tied tensor is if one of its modules is selected.
         before: The sizes of the whole model.
 
     Raises:
@@ -101,8 +101,11 @@ class SizeCounter:
         self.rewrite, self.plain, self.batch = rewrite, plain, self._traced.batch
         self.facts = propagate(self._traced, plain)
         self.positions = positions(self._traced)
-        modules = dict(plain.named_modules())
-        self.counted = {name for name in plain.state_dict() if only is None or only(modules[owner(name)], owner(name))}
+        modules = dict(plain.named_modules(remove_duplicate=False))
+        self.counted = set[str]()
+        for names, _ in each_once(plain, plain.state_dict()):
+            if only is None or any(only(modules[owner(name)], owner(name)) for name in names):
+                self.counted.update(names)
         if not self.counted:
             raise ValueError("`only` must select at least one module that has parameters; it selected none.")
         self.before = _sizes(plain, plain.state_dict(), make_plan(self._traced, plain).plan, self.counted, dense=True)
@@ -121,23 +124,28 @@ class SizeCounter:
         if self.rewrite and draft.program is None and not draft.keeps_forward:
             draft = make_plan(self._traced, plain, rewritten=False)
         plan = draft.plan if draft.program is None else draft.program
-        return plan, apply_plan_(plan, plain.state_dict())
+        return plan, small_state(plan, plain)
 
 
 def _sizes(
     plain: nn.Module, state: Mapping[str, Tensor], plan: Plan, counted: set[str], *, dense: bool = False
 ) -> Sizes:
     nonzero: Callable[[Tensor], int] = Tensor.numel if dense else (lambda t: int(torch.count_nonzero(t)))
-    parameters = dict(plain.named_parameters())
-    added = {name for name in state if name not in plain.state_dict()}
-    there = {name: state[name] for name in state if name in counted or name in added}
-    weights = {name: t for name, t in there.items() if name in parameters and parameters[name].dim() > 1}
+    parameters, before = dict(plain.named_parameters()), plain.state_dict().keys()
+    there = [
+        (names, t)
+        for names, t in each_once(plain, state)
+        if t is not None and (names[0] in counted or names[0] not in before)
+    ]
+    weights = [(names, t) for names, t in there if names[0] in parameters and parameters[names[0]].dim() > 1]
     return Sizes(
-        weights=sum(map(nonzero, weights.values())),
+        weights=sum(nonzero(t) for _, t in weights),
         parameters=sum(
-            t.numel() for name, t in there.items() if name in parameters or (name in added and t.is_floating_point())
+            t.numel()
+            for names, t in there
+            if names[0] in parameters or (names[0] not in before and t.is_floating_point())
         ),
-        bytes=sum(4 * t.numel() if dense and t.is_floating_point() else stored_bytes(t) for t in there.values()),
-        macs=sum(plan.positions.get(name, 0) * t.numel() for name, t in weights.items()),
-        shapes={name: tuple(t.shape) for name, t in weights.items()},
+        bytes=sum(4 * t.numel() if dense and t.is_floating_point() else stored_bytes(t) for _, t in there),
+        macs=sum(plan.positions.get(names[0], 0) * t.numel() for names, t in weights),
+        shapes={name: tuple(t.shape) for names, t in weights for name in names},
     )

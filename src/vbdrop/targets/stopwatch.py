@@ -2,6 +2,7 @@
 
 import inspect
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -75,7 +76,10 @@ class Stopwatch:
 
     def compressed(self, plain: nn.Module, reference: float) -> float:
         """The same for a plain model with zeros, after compression."""
-        return self.seconds(compress(plain, self._inputs), reference)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the smallest network that is measured may be a constant
+            small = compress(plain, self._inputs)
+        return self.seconds(small, reference)
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,9 @@ class Timing:
         total = 0.0
         for weight, times in self.layers.items():
             if (shape := shapes.get(weight)) is not None:
-                sides = shape[:2] if weight in self.transposed else (shape[1], shape[0])
+                sides: Sequence[float] = shape[:2] if weight in self.transposed else (shape[1], shape[0])
+                if weight in self.transposed and times.n_inputs:  # the second axis has the outputs of one group
+                    sides = shape[0], times.outputs[-1] * shape[0] / times.n_inputs
                 total += times(*sides)
         return self.line[0] + self.line[1] * total
 

@@ -66,7 +66,8 @@ class Target:
             thread.
         batch: For the same: the number of examples per call.
         steps: The number of optimizer steps of the whole run.
-        epochs: The same in epochs, for a loop that sets ``elbo.epoch``; one of the two, or neither for `vbdrop.shrink`.
+        epochs: The same in epochs, at least 2, for a loop that sets ``elbo.epoch``; one of the two, or neither for
+            `vbdrop.shrink`.
         train: The share of the run that trains without pressure, before the first weight is removed.
         refine: The share of the run after the cut, in which the survivors train on.
         example_inputs: Inputs that the model accepts, to trace it with; `vbdrop.shrink` takes them from its data.
@@ -160,6 +161,18 @@ class Target:
                 f"and {self.refine}, together more than 1."
             )
 
+    def check_complete(self) -> None:
+        """Refuse to be pursued without a length from which the steps can be counted, or without example inputs."""
+        if self.steps is None and self.epochs is None:
+            raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
+        if self.epochs is not None and self.epochs < 2:
+            raise ValueError(
+                "`epochs` of the target must be at least 2, since the first epoch tells how many steps one has; got "
+                f"{self.epochs:g}. Give it `steps` instead."
+            )
+        if self.example_inputs is None:
+            raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
+
     @property
     def measured(self) -> Unit:
         """What the target counts."""
@@ -220,11 +233,14 @@ class Target:
 
         Raises:
             ValueError: It is not a target; the message says what one looks like.
+            TypeError: It is not a string.
 
         Example:
             >>> Target.parse("max_latency=2 ms,runtime=c")
             Target(max_latency='2 ms', runtime='c')
         """
+        if not isinstance(text, str):
+            raise TypeError(f"`text` of a target must be a string such as 'macs=5'; got {text!r}.")
         arguments: dict[str, Any] = {}
         for part in text.split(","):
             name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -233,6 +249,8 @@ class Target:
                     f"a target must look like 'macs=5' or 'max_bytes=50 kB', with one of {', '.join(_READERS)}; "
                     f"got {part.strip()!r}."
                 )
+            if name in arguments:
+                raise ValueError(f"`{name}` of a target must be given once; got {text!r}.")
             try:
                 arguments[name] = _READERS[name](value)
             except ValueError as error:
