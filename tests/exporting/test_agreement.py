@@ -38,6 +38,20 @@ def test_the_tolerance_follows_the_precision_and_the_largest_output(dtype, allow
         verify(Large(), run(4.0), INPUTS, PATH)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_integers_must_be_equal(dtype):
+    class Ids(nn.Module):
+        def forward(self, x):
+            return torch.full((len(x), 2), 90_000)
+
+    def run(amount):
+        return lambda inputs: [value.to(dtype) for value in shifted_by(Ids(), amount)(inputs)]
+
+    assert verify(Ids(), run(0), INPUTS, PATH) == 0
+    with pytest.raises(ExportError, match=r"the largest difference is 1, at most 0 is allowed"):
+        verify(Ids(), run(1), INPUTS, PATH)
+
+
 @pytest.mark.parametrize("amount", [float("nan"), float("inf")])
 def test_what_is_not_finite_does_not_agree(amount):
     model = nn.Linear(4, 3)
@@ -96,6 +110,17 @@ def test_the_checked_inputs_are_one_sample_and_a_varied_batch():
     assert batch[1].tolist() == [[3, 1]] * 3
 
 
+def test_checked_integers_are_mixed_but_stay_at_their_position():
+    ids = torch.stack([torch.arange(6) % 3, torch.arange(6) % 2 + 10], 1)
+    single, batch = (inputs[0] for inputs in check_inputs((ids,)))
+    assert single.tolist() == [[0, 10]]
+    assert batch[0].tolist() == [0, 10]
+    assert batch.dtype == ids.dtype
+    assert batch.tolist() != ids[:3].tolist()
+    assert set(batch[:, 0].tolist()) <= {0, 1, 2}
+    assert set(batch[:, 1].tolist()) <= {10, 11}
+
+
 def test_samples_are_repeated_or_left_out():
     (value,) = resized((torch.arange(3),), 7)
     assert value.tolist() == [0, 1, 2, 0, 1, 2, 0]
@@ -121,3 +146,12 @@ def test_a_model_that_cannot_take_the_batch_is_an_error_that_says_why():
         ExportError, match=r"^the model cannot be compared with net\.onnx, which was not written: one at a time$"
     ):
         verify(Single(), lambda inputs: list(inputs), INPUTS, PATH)
+
+
+def test_a_model_that_returns_no_tensor_cannot_be_compared():
+    class Number(nn.Module):
+        def forward(self, x):
+            return 3.0
+
+    with pytest.raises(ExportError, match=r"the model returns no tensor to compare net\.onnx with"):
+        verify(Number(), lambda inputs: [], INPUTS, PATH)

@@ -128,6 +128,34 @@ def test_a_clamp_to_any_bounds_gives_what_torch_gives(as_c, bounds):
     torch.testing.assert_close(as_c(Clamp(), x), x.clamp(*bounds), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("low", [torch.tensor(0.5), torch.tensor([0.5]), torch.tensor([[0.5]])], ids=str)
+def test_a_clamp_to_a_tensor_of_one_number_gives_what_torch_gives(as_c, low):
+    class Clamp(nn.Module):
+        def forward(self, x):
+            return x.clamp(min=low)
+
+    x = torch.tensor([[-2.0, 0.5, 3.0]])
+    assert torch.equal(as_c(Clamp(), x), x.clamp(min=low))
+
+
+@pytest.mark.parametrize(
+    ("clamp", "reason"),
+    [
+        (lambda x: x.clamp(min=torch.tensor([0.5, 1.0])), "one of its arguments is not a number"),
+        (lambda x: x.clamp(max=2 * x), "one of its arguments is not a number"),
+        (lambda x: x.clamp(min=torch.tensor([[[0.5]]])), "it is broadcast to a larger shape"),
+    ],
+    ids=["two numbers", "the input", "more axes"],
+)
+def test_a_clamp_to_anything_else_is_refused(as_c, clamp, reason):
+    class Clamp(nn.Module):
+        def forward(self, x):
+            return clamp(x)
+
+    with pytest.raises(ExportError, match=rf"aten\.clamp.*{reason}"):
+        as_c(Clamp(), torch.ones(1, 2))
+
+
 def test_a_table_with_values_that_are_not_finite_compiles(as_c):
     values = torch.tensor([[math.inf, -math.inf, math.nan, 0.5]])
 

@@ -65,6 +65,10 @@ def test_a_part_is_added_where_it_belongs(difference):
         (lambda x: torch.div(x, 2.0, rounding_mode="floor"), "rounding mode"),
         (lambda x: x + float("inf"), "not finite"),
         (lambda x: x.index_add(1, torch.tensor([1]), x[:, :1], alpha=2), "with alpha"),
+        (lambda x: (x + torch.tensor([[0.0, 0.0], [5.0, 5.0]]))[:1], "along the batch"),
+        (lambda x: torch.ones(3, 1, 2) - x, "along the batch"),
+        (lambda x: x * torch.ones(1, 3, 2), "along the batch"),
+        (lambda x: x + x[:, None], "along the batch"),
     ],
 )
 def test_what_cannot_be_written_is_named(as_c, forward, reason):

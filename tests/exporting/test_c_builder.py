@@ -49,6 +49,12 @@ def test_a_constant_gets_a_buffer():
     assert constant.values.tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("shape", [(), (3, 2)])
+def test_a_constant_without_a_batch_of_one_is_refused(shape):
+    with pytest.raises(ExportError, match=r"the constant `ones`: its first axis must be the batch.*its shape is"):
+        Builder().variable("ones", torch.ones(shape))
+
+
 def call(**arguments) -> Call:
     return Call("conv2d", "conv2d_3", arguments, (4,))
 

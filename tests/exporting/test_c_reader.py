@@ -46,6 +46,17 @@ def test_values_move_as_torch_moves_them(as_c):
     assert torch.equal(as_c(model, x), model(x))
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [lambda x: x.chunk(2, 1), lambda x: x.split([2, 4], 1)[::-1], lambda x: x.unbind(1)],
+    ids=["chunk", "split", "unbind"],
+)
+def test_a_model_can_take_values_apart_twice(as_c, parts):
+    model = model_of(lambda x: torch.cat([part.flatten(1) for y in (x, x.flip(1), -x) for part in parts(y)[1:]], 1))
+    x = torch.arange(36.0).reshape(2, 6, 3)
+    assert torch.equal(as_c(model, x), model(x))
+
+
 def test_views_dropout_and_casts_need_no_operation():
     model = nn.Sequential(
         nn.Flatten(), nn.Dropout(), nn.Identity(), nn.Unflatten(1, (4, 3)), nn.Flatten(), nn.Linear(12, 2)
@@ -113,10 +124,67 @@ def test_double_precision_is_written_as_single(as_c):
         (lambda x: x + torch.rand(2), "it is random"),
         (lambda x: torch.gather(x, 1, (x > 0).long()), r"aten\.gt|aten\.gather"),
         (lambda x: x[:, x[0].argmax() :], "."),
+        (lambda x: 3.0, r"return a tensor; this one returns 3\.0"),
+        (lambda x: None, "return a tensor; this one returns None"),
+        (lambda x: x.view(torch.int32).float(), "reads the bits of the values as another type"),
+        (
+            lambda x: nn.functional.max_pool2d(x[:, None], 2, return_indices=True)[1].float(),
+            r"aten\.max_pool2d_with_indices.*uses more than its first output",
+        ),
     ],
-    ids=["two outputs", "first sample", "flat batch", "random", "chosen by values", "data-dependent"],
+    ids=[
+        "two outputs",
+        "first sample",
+        "flat batch",
+        "random",
+        "chosen by values",
+        "data-dependent",
+        "number",
+        "nothing",
+        "bits",
+        "indices",
+    ],
 )
 def test_what_cannot_be_written_says_why(forward, reason):
     with pytest.raises(Exception, match=reason) as caught:
-        read_program(model_of(forward), torch.ones(2, 2))
+        read_program(model_of(forward), torch.ones(2, 2, 2) if "max_pool" in reason else torch.ones(2, 2))
     assert isinstance(caught.value, ExportError)
+
+
+def test_a_constant_that_the_input_looks_up_is_refused():
+    table = torch.tensor([0.0, 2.0, 3.0, 1.0])
+    with pytest.raises(ExportError, match="it looks up a constant by the model's input"):
+        read_program(model_of(lambda x: table[x]), torch.zeros(2, 4, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("forward", "dtype"),
+    [
+        (lambda x: x - 128, torch.uint8),
+        (lambda x: x * 2 / 255, torch.uint8),
+        (lambda x: x * x, torch.int8),
+        (lambda x: -x, torch.int8),
+        (lambda x: x.sum(1, dtype=torch.uint8), torch.uint8),
+        (lambda x: x + x, torch.bool),
+    ],
+    ids=["shift", "scale", "product", "negative", "sum", "bool"],
+)
+def test_computing_with_integers_is_refused(forward, dtype):
+    with pytest.raises(ExportError, match="it computes with integers or bools; convert them to floats"):
+        read_program(model_of(lambda x: forward(x).float()), torch.ones(2, 3, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: x.float() * 2 - 128,
+        lambda x: x / 255,
+        lambda x: x * 0.5,
+        lambda x: torch.cat([x.flip(1), x], 1).float(),
+        lambda x: x.float() + (torch.ones_like(x) - 2),
+    ],
+    ids=["cast", "divided", "scaled", "moved", "constant"],
+)
+def test_integers_that_become_floats_can_be_written(as_c, forward):
+    x = torch.tensor([[0, 100, 200], [255, 3, 128]], dtype=torch.uint8)
+    torch.testing.assert_close(as_c(model_of(forward), x), forward(x))

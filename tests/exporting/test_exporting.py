@@ -2,7 +2,9 @@ import copy
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.stress import count
@@ -106,6 +108,10 @@ def test_without_a_compiler_the_c_is_written_and_reported_as_not_verified(tmp_pa
         ((network(), "net.c", "x"), ValueError, "`example_inputs` must be a tensor or a tuple"),
         ((network(), "net.c", torch.ones(0, 4)), ValueError, "at least one sample"),
         ((network(), "net.c", torch.ones(1, 5)), ValueError, r"`example_inputs` of the shape \(1, 5\) do not fit"),
+        ((network(), "net.c", np.ones((2, 4))), ValueError, r"`example_inputs` must be a tensor .* got array"),
+        ((network(), "net.c", ()), ValueError, r"`example_inputs` must be a tensor or a tuple of tensors; got \(\)"),
+        ((nn.Identity(), "net.c", torch.tensor(1.0)), ExportError, "`example_inputs` with a batch axis"),
+        ((network(), 5, torch.ones(1, 4)), TypeError, "`path` must be a str or a Path; got 5"),
         (("net", "net.c", torch.ones(1, 4)), TypeError, "`small` must be a torch.nn.Module or from vbdrop.compress"),
     ],
 )
@@ -152,3 +158,38 @@ def test_a_file_that_is_there_keeps_its_permissions_and_a_link_is_followed(tmp_p
     assert exported.path.is_symlink()
     assert (tmp_path / "real.pt2").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "real.pt2").stat().st_size == exported.bytes
+
+
+@pytest.mark.parametrize("ending", [".c", ".pt2", ".onnx"])
+def test_a_model_may_write_to_its_input_but_not_to_the_example(tmp_path, compiler, ending):
+    model = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.Linear(4, 2))
+    inputs = torch.randn(3, 4)
+    before = inputs.clone()
+    assert export(model, tmp_path / f"net{ending}", inputs).verified
+    assert torch.equal(inputs, before)
+
+
+@pytest.mark.parametrize("ending", [".c", ".h"])
+@pytest.mark.parametrize("is_link", [False, True], ids=["folder", "link to nowhere"])
+def test_a_source_or_header_that_cannot_be_written_is_refused_before_any_work(tmp_path, ending, is_link):
+    occupied, other = tmp_path / f"net{ending}", tmp_path / f"net{'.h' if ending == '.c' else '.c'}"
+    if is_link:
+        occupied.symlink_to(tmp_path / "nowhere" / "net")
+    else:
+        occupied.mkdir()
+    other.write_text("old")
+    with pytest.raises(ValueError, match=rf"`path` must .*net\{ending}"):
+        export(network(), tmp_path / "net.c", torch.ones(1, 5))  # which does not fit the model
+    assert other.read_text() == "old"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_source_that_cannot_be_written_leaves_the_old_header(tmp_path, old):
+    header = tmp_path / "net.h"
+    if old is not None:
+        header.write_text(old)
+    (tmp_path / "net.c").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        export(network(), tmp_path / "net.c", torch.randn(2, 4))
+    assert (header.read_text() if header.exists() else None) == old

@@ -29,6 +29,17 @@ def test_every_case_runs_in_every_round_and_quick_ones_are_repeated():
     assert {call for name, call in order if name == "quick"} > {0, 1, 2}
 
 
+def test_calls_are_numbered_on_from_round_to_round():
+    calls = []
+
+    def case(call):
+        calls.append(call)
+        time.sleep(0.002)
+
+    interleaved({"slow": case}, rounds=4, round_seconds=0.001)
+    assert calls == [0, 0, 1, 2, 3, 4]  # the first is to find the number of repeats
+
+
 def test_the_number_of_threads_is_restored_after_an_error():
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -1,9 +1,12 @@
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from vbdrop.compression import compress
-from vbdrop.exporting import export, measure
+from vbdrop.exporting import Exported, export, measure
 from vbdrop.exporting.measure import Measured, Measurement
 
 
@@ -75,3 +78,60 @@ def test_a_plain_model_counts_its_own_file():
     found = measure(model, model, example_inputs=torch.randn(2, 256), batches=(2,), rounds=2)
     assert found.rows["small, PyTorch"].bytes == found.rows["original, PyTorch"].bytes
     assert list(found.rows["small, PyTorch"].seconds) == [2]
+
+
+def test_several_exports_of_one_kind_have_a_row_each(tmp_path):
+    inputs, sizes = torch.randn(2, 16), (4, 8, 12)
+    (tmp_path / "more").mkdir()
+    models = [nn.Linear(16, size) for size in sizes]
+    paths = [tmp_path / "a.pt2", tmp_path / "b.pt2", tmp_path / "more" / "b.pt2"]
+    exports = [export(model, path, inputs) for model, path in zip(models, paths, strict=True)]
+    found = measure(models[0], models[0], exports, inputs, batches=(2,), rounds=2)
+    rows = {name: row.bytes for name, row in found.rows.items() if "torch.export" in name}
+    names = ["small, torch.export", "small, torch.export, b.pt2", f"small, torch.export, {paths[2]}"]
+    assert rows == {name: exported.bytes for name, exported in zip(names, exports, strict=True)}
+    assert len({line.index("x   ") for line in str(found).splitlines()[1:]}) == 1
+
+
+def test_a_slow_model_gets_every_sample_too():
+    seen = set()
+
+    class Slow(nn.Module):
+        def forward(self, x):
+            if len(x) == 1:
+                seen.add(int(x))
+            time.sleep(0.002)
+            return x
+
+    measure(Slow(), nn.Identity(), example_inputs=torch.arange(6.0)[:, None], batches=(1,), rounds=6)
+    assert seen == set(range(6))
+
+
+def test_a_model_that_writes_to_its_input_leaves_the_example():
+    inputs = torch.randn(3, 4)
+    before = inputs.clone()
+    model = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.Linear(4, 2))
+    measure(model, model, example_inputs=inputs, batches=(1,), rounds=2)
+    assert torch.equal(inputs, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"rounds": 0}, ValueError, "`rounds` must be an int >= 1; got 0"),
+        ({"rounds": -1}, ValueError, "`rounds` must be an int >= 1; got -1"),
+        ({"rounds": "3"}, ValueError, "`rounds` must be an int >= 1; got '3'"),
+        ({"batches": 4}, ValueError, "`batches` must be a list of batch sizes, ints >= 1; got 4"),
+        ({"batches": (0,)}, ValueError, r"`batches` must be a list of batch sizes, ints >= 1; got \(0,\)"),
+        ({"batches": ()}, ValueError, r"`batches` must be a list of batch sizes, ints >= 1; got \(\)"),
+        (
+            {"exports": Exported((Path("net.c"),), 1, True, 0.0)},
+            TypeError,
+            r"`exports` must be a list of what vbdrop\.export returned; got Exported\(",
+        ),
+        ({"exports": ["net.c"]}, TypeError, r"`exports` must be a list of what .* got \['net\.c'\]"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        measure(nn.Linear(4, 2), nn.Linear(4, 2), **{"example_inputs": torch.ones(2, 4), "rounds": 2, **arguments})

@@ -18,7 +18,8 @@ BATCH = 3
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 8e-2}
 """The largest difference allowed, as a share of the largest output; for other narrow types `NARROW_TOLERANCE`.
 
-A model in bfloat16, with 8 bits of precision, differs by a few percent from the same model in C, which has 24.
+A model in bfloat16, with 8 bits of precision, differs by a few percent from the same model in C, which has 24. Integers
+and bools must be equal.
 """
 
 NARROW_TOLERANCE = 2e-2
@@ -37,23 +38,33 @@ def resized(inputs: Inputs, batch: int) -> Inputs:
 
 
 def check_inputs(inputs: Inputs) -> list[Inputs]:
-    """One sample as given, and a batch with fresh noise of the same spread in all but its first sample."""
+    """One sample as given, and a batch that varies in all but its first sample.
+
+    Floating-point inputs get fresh noise of the same spread. Integers are drawn, position by position, from the samples
+    given: an index stays within the table that this position looks up.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def varied(value: Tensor) -> Tensor:
-        if not value.is_floating_point() or not value.dim():
+        if not value.dim():
             return value
+        if not value.is_floating_point():
+            samples = torch.randint(len(value), (BATCH, *value.shape[1:]), generator=generator)
+            samples[0] = 0
+            return value.gather(0, samples)
+        (value,) = resized((value,), BATCH)
         noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
         noise[:1] = 0
         return value + noise * (value.std(correction=0) + 0.1)
 
-    return [resized(inputs, 1), tuple(varied(value) for value in resized(inputs, BATCH))]
+    return [resized(inputs, 1), tuple(varied(value) for value in inputs)]
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """The tensors that a model returns, in order, from any nested structure."""
+    """The tensors that a model returns, in order, from any nested structure; it may write to its inputs."""
     with torch.no_grad():
-        return [leaf for leaf in pytree.tree_leaves(model(*inputs)) if isinstance(leaf, Tensor)]
+        returned = model(*(value.clone() for value in inputs))
+    return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
 
 
 def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
@@ -69,6 +80,8 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
     for batch in check_inputs(inputs):
         with telling(f"the model cannot be compared with {path.name}, which was not written"):
             expected = outputs_of(model, batch)
+        if not expected:
+            raise ExportError(f"the model returns no tensor to compare {path.name} with. Nothing was written.")
         with telling(f"{path.name} cannot be run, and was not written"):
             actual = list(run(batch))
         if [_extent(value) for value in expected] != [_extent(value) for value in actual]:
@@ -92,7 +105,8 @@ def _difference(expected: Tensor, actual: Tensor, path: Path) -> float:
         return 0.0
     precision = min((expected.dtype, actual.dtype), key=lambda dtype: dtype.itemsize)
     largest = max([1e-3, *a[a.isfinite()].abs().tolist()])
-    allowed = TOLERANCES.get(precision, NARROW_TOLERANCE) * largest
+    is_rounded = expected.is_floating_point() or expected.is_complex()
+    allowed = TOLERANCES.get(precision, NARROW_TOLERANCE) * largest if is_rounded else 0.0
     difference = float(torch.where(a == b, 0.0, (a - b).abs()).max())  # equal infinities are equal
     if not difference <= allowed:
         raise ExportError(

@@ -31,6 +31,8 @@ def write_c(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
         raise ExportError(f"the C writer writes models with one input; this one has {len(inputs)}.")
     if inputs[0].is_complex():
         raise ExportError(f"the C writer writes models of real numbers; the input is {inputs[0].dtype}.")
+    if not inputs[0].dim():
+        raise ExportError("the C writer needs `example_inputs` with a batch axis; got a tensor without axes.")
     name = identifier(path)
     program = read_program(model, inputs[0])
     header = header_of(path)

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 Arguments = dict[str, Any]
+Bound = float | Tensor | None
 
 NOT_FINITE = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}
 """What numpy prints -> the macro of math.h."""
@@ -26,7 +28,8 @@ def literal(value: float) -> str:
     return NOT_FINITE.get(text) or f"{text}f"
 
 
-def _clamp(low: float | None, high: float | None) -> str:
+def _clamp(low: Bound, high: Bound) -> str:
+    low, high = _number(low), _number(high)
     if any(bound is not None and np.isnan(np.float32(bound)) for bound in (low, high)):
         return "v + NAN"
     if low is not None and high is not None:
@@ -37,6 +40,13 @@ def _clamp(low: float | None, high: float | None) -> str:
     if low is not None:
         expression = f"(v < {literal(low)} ? {literal(low)} : {expression})"
     return expression
+
+
+def _number(bound: Bound) -> float | None:
+    value = bound.item() if isinstance(bound, Tensor) and bound.numel() == 1 else bound
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError("a bound that is not a number")
+    return value
 
 
 def _gelu(arguments: Arguments) -> str:

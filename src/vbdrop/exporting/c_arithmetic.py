@@ -22,6 +22,8 @@ def read_arithmetic(sign: Sign, is_reversed: bool = False) -> Callable[[Builder,
         first, second = call.arguments["self"], call.arguments["other"]
         if call.arguments.get("alpha", 1) != 1 or call.arguments.get("rounding_mode") is not None:
             raise call.unsupported("with alpha or a rounding mode")
+        if any(_runs_along_batch(term, len(call.shape)) for term in (first, second)):
+            raise call.unsupported("it is broadcast along the batch")
         if is_reversed:
             first, second = second, first
         if isinstance(first, Variable) and isinstance(second, Variable):
@@ -47,6 +49,13 @@ def read_index_add(builder: Builder, call: Call) -> Variable:
     target = builder.result(base.shape)
     builder.operations.append(AddAt(call.node, base.buffer, target.buffer, term.buffer, starts, block))
     return target
+
+
+def _runs_along_batch(term: Variable | Tensor | float, rank: int) -> bool:
+    """Whether the batch of a value is not the first axis of the result, or a constant differs between samples."""
+    if isinstance(term, Variable):
+        return len(term.shape) != rank
+    return isinstance(term, Tensor) and term.ndim > rank and len(term) != 1
 
 
 def _scale_and_shift(call: Call, constant: Tensor | float, sign: Sign) -> tuple[Tensor, Tensor]:

@@ -100,6 +100,11 @@ class Builder:
         """`value` in a buffer; a constant has the batch as its first axis, of size one."""
         if isinstance(value, Variable):
             return value
+        if value.ndim == 0 or len(value) != 1:
+            raise ExportError(
+                f"the C writer cannot write the constant `{name}`: its first axis must be the batch, of size 1 for one "
+                f"sample; its shape is {tuple(value.shape)}."
+            )
         target = self.result(tuple(value.shape[1:]))
         self.operations.append(Constant(name, target.buffer, value.detach().double().reshape(-1).numpy()))
         return target

@@ -16,6 +16,8 @@ from vbdrop.exporting.c_program import Join, Pointwise, Softmax
 
 def _read_pointwise(builder: Builder, call: Call) -> Variable:
     source = call.variable("self")
+    if source.shape != call.shape:
+        raise call.unsupported("it is broadcast to a larger shape")
     target = builder.result(source.shape)
     try:
         expression = ACTIVATIONS[call.name](call.arguments)

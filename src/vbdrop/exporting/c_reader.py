@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from vbdrop._torch_compat import OpOverload, functional_program, pytree, schema_of
 from vbdrop.analysis.graph import arguments_of
@@ -68,6 +68,9 @@ MOVES = frozenset(
 # Operations that use only the shape of a value and return a constant.
 CREATIONS = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"})
 CASTS = frozenset({"to", "_to_copy"})
+# Operations that put values side by side: the only others that can be written for integers and bools, since C computes
+# in floats, which do not wrap around.
+JOINS = frozenset({"cat", "stack"})
 
 
 def read_program(model: nn.Module, example: torch.Tensor) -> CProgram:
@@ -82,11 +85,14 @@ def read_program(model: nn.Module, example: torch.Tensor) -> CProgram:
         if node.op == "placeholder":
             values[node] = constants.get(node.name, source)
         elif node.op == "output":
-            outputs = [values.get(value, value) for value in node.args[0]]
+            pairs = zip(node.args[0], exported.graph_signature.output_specs, strict=True)
+            outputs = [values.get(value, value) for value, spec in pairs if spec.kind is OutputKind.USER_OUTPUT]
         else:
             values[node] = _run(builder, node, values)
     if len(outputs) != 1:
         raise ExportError(f"the C writer writes models with one output; this one has {len(outputs)}.")
+    if not isinstance(outputs[0], Variable | torch.Tensor):
+        raise ExportError(f"the C writer writes models that return a tensor; this one returns {outputs[0]!r}.")
     result = builder.variable("output", outputs[0]).buffer
     if result == source.buffer:
         target = builder.buffer(result.size)
@@ -119,8 +125,11 @@ def _constants(exported: ExportedProgram) -> dict[str, torch.Tensor]:
 def _run(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:  # noqa: ANN401 -- a value of the graph can be anything
     """The value of one node: a variable, a constant, or a sequence of these."""
     if node.target is operator.getitem:
-        sequence, position = node.args
-        return values[sequence][position]  # type: ignore[index]  # the arguments of getitem
+        sequence: Any = node.args[0]
+        part = values[sequence][node.args[1]]
+        if part is None and node.users:
+            raise _bind(sequence, values).unsupported("the model uses more than its first output")
+        return part
     call = _bind(node, values)
     if call.name.startswith("_assert"):
         return None
@@ -133,6 +142,8 @@ def _run(builder: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:  #
         return _move(builder, call, node, variables)
     if call.name not in OPERATIONS:
         raise call.unsupported()
+    if call.name not in JOINS and not _first_output(node).dtype.is_floating_point:
+        raise call.unsupported("it computes with integers or bools; convert them to floats before it")
     return OPERATIONS[call.name](builder, call)
 
 
@@ -140,31 +151,41 @@ def _bind(node: fx.Node, values: dict[fx.Node, Any]) -> Call:
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         raise ExportError(f"the C writer cannot write the operation `{target}` (node `{node.name}`).")
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, list | tuple) and value else value
+    first = _first_output(node)
     shape = tuple(int(size) for size in first.shape[1:]) if isinstance(first, torch.Tensor) else ()
     arguments = fx.map_arg(arguments_of(node), lambda used: values[used])
     return Call(schema_of(target).name.removeprefix("aten::"), node.name, dict(arguments), shape)
+
+
+def _first_output(node: fx.Node) -> Any:  # noqa: ANN401 -- a value of the graph can be anything
+    value = node.meta.get("val")
+    return value[0] if isinstance(value, list | tuple) and value else value
 
 
 def _constant(call: Call, node: fx.Node) -> Any:  # noqa: ANN401 -- a value of the graph can be anything
     target: Any = node.target
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise call.unsupported("it is random")
-    return target(**_with_tensors(call, lambda shape: torch.zeros(1, *shape)))
+    return target(**_with_tensors(call, lambda shape: torch.zeros(1, *shape, dtype=_first_output(node).dtype)))
 
 
 def _move(builder: Builder, call: Call, node: fx.Node, variables: list[Variable]) -> Variable | list[Variable]:
     if len(variables) != 1:
         raise call.unsupported("it chooses values by other values")
     source = variables[0]
+    if next(iter(call.arguments.values())) is not source:
+        raise call.unsupported("it looks up a constant by the model's input")
+    if "dtype" in call.arguments:
+        raise call.unsupported("it reads the bits of the values as another type")
     target: Any = node.target
     moved = target(**_with_tensors(call, lambda shape: torch.arange(source.buffer.size).reshape(1, *shape)))
     parts = [moved] if isinstance(moved, torch.Tensor) else list(moved)
     if any(part.ndim == 0 or part.shape[0] != 1 for part in parts):
         raise call.unsupported("it moves the batch axis")
-    gathered = [builder.gather(f"{call.node}_{i}" if i else call.node, source, p[0]) for i, p in enumerate(parts)]
-    return gathered[0] if isinstance(moved, torch.Tensor) else gathered
+    if isinstance(moved, torch.Tensor):
+        return builder.gather(call.node, source, moved[0])
+    # `split_1` would be the name of the second split
+    return [builder.gather(f"{call.node}_part{i}", source, part[0]) for i, part in enumerate(parts)]
 
 
 def _with_tensors(call: Call, make: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """`export`: writes a model as a file for another runtime, and checks it against the model first."""
 
 import copy
+import os
 import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -48,7 +52,10 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
 
     The check runs the real thing: ONNX Runtime, the reloaded program, or the compiled C, on one sample and on a batch.
     If they disagree, an error is raised and no file is left. Without a C compiler the C is written and reported as not
-    verified. Existing files are replaced only at the very end.
+    verified. Existing files are replaced only at the very end, all of them or none.
+
+    The file agrees with the model for finite inputs. A NaN or an infinity can spread differently: ONNX may multiply
+    inputs that the model does not use by zero, and C skips weights that are zero.
 
     Args:
         small: The result of `vbdrop.compress`, or any plain `torch.nn.Module`; exported in eval mode, and not changed.
@@ -59,6 +66,7 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         The files, their size, and the largest difference from the model; it can be printed.
 
     Raises:
+        TypeError: ``small`` is not a model, or ``path`` not a path.
         ValueError: The ending is unknown, the folder does not exist, or there are no example inputs.
         ImportError: The format needs a package that is not installed.
         ExportError: The model cannot be written in this format (the message names the operation), or the file does not
@@ -72,6 +80,8 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         >>> exported.path.name, exported.verified
         ('net.pt2', True)
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"`path` must be a str or a Path; got {path!r}.")
     path = Path(path)
     check_format(path)
     model, inputs = plain_copy(small, example_inputs)
@@ -80,11 +90,20 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         written = writer.write(model, Path(folder) / path.name, inputs)
         run = writer.run(written[0])
         difference = None if run is None else verify(model, run, inputs, path)
-        size = sum(file.stat().st_size for file in written)
-        paths = tuple(path.parent / file.name for file in written)
-        for file, target in zip(reversed(written), reversed(paths), strict=True):  # the header of a C file first
-            write_atomically(target, file.read_bytes())
-    return Exported(paths, size, run is not None, difference, "" if run is not None else writer.without)
+        contents = {path.parent / file.name: file.read_bytes() for file in written}
+    _write_together(contents)
+    size = sum(map(len, contents.values()))
+    return Exported(tuple(contents), size, run is not None, difference, "" if run is not None else writer.without)
+
+
+def _write_together(contents: dict[Path, bytes]) -> None:
+    """Write several files; if one cannot be written, those before it are as they were."""
+    with ExitStack() as undo:
+        for path, content in reversed(contents.items()):  # the header of a C file first
+            old = path.read_bytes() if path.is_file() else None
+            write_atomically(path, content)
+            undo.callback(path.unlink if old is None else partial(write_atomically, path, old))
+        undo.pop_all()
 
 
 def check_format(path: Path) -> None:
@@ -96,7 +115,8 @@ def check_format(path: Path) -> None:
     """
     if path.suffix not in FORMATS:
         raise ValueError(f"`path` must end in one of {', '.join(FORMATS)}; got {str(path)!r}.")
-    check_place(path)
+    for file in FORMATS[path.suffix].files(path):
+        check_place(file)
     FORMATS[path.suffix].require()
 
 
@@ -104,16 +124,19 @@ def check_place(path: Path) -> None:
     """Check that a file can be written at this path.
 
     Raises:
-        ValueError: The folder does not exist, or the path is a folder.
+        ValueError: The folder does not exist, or the path is a folder, or a link into a folder that does not exist.
     """
-    if not path.parent.is_dir():
-        raise ValueError(f"`path` must lie in a folder that exists; there is no folder {str(path.parent)!r}.")
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise ValueError(
+            f"`path` must lie in a folder that exists; for {str(path)!r} there is no folder {str(folder)!r}."
+        )
     if path.is_dir():
         raise ValueError(f"`path` must be a file; {str(path)!r} is a folder.")
 
 
 def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:
-    """A copy of the model, on the CPU, in eval mode and without noise, and inputs for it.
+    """A copy of the model, on the CPU, in eval mode and without noise, and a copy of the inputs for it.
 
     Raises:
         TypeError: It is neither a model nor the result of `vbdrop.compress`.
@@ -124,15 +147,15 @@ def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | 
     model = small.model if isinstance(small, Compressed) else small
     if example_inputs is None and isinstance(small, Compressed):
         example_inputs = small.example_inputs
-    inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs or ())
-    if not inputs or not all(isinstance(value, Tensor) for value in inputs):
+    inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else example_inputs
+    if not isinstance(inputs, Sequence) or not inputs or not all(isinstance(value, Tensor) for value in inputs):
         raise ValueError(f"`example_inputs` must be a tensor or a tuple of tensors; got {example_inputs!r}.")
     if any(value.dim() and len(value) == 0 for value in inputs):
         raise ValueError("`example_inputs` must hold at least one sample.")
     copied = deterministic_(copy.deepcopy(model)).cpu().eval()
-    inputs = tuple(value.detach().cpu() for value in inputs)
+    inputs = tuple(value.detach().cpu().clone() for value in inputs)
     try:
-        copied(*inputs)
+        copied(*(value.clone() for value in inputs))
     except Exception as error:
         shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
         raise ValueError(f"`example_inputs` of the shape {shapes} do not fit the model: {error}") from error

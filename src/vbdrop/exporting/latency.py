@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 Case = Callable[[int], object]
-"""A function to time; it gets the number of the call, so that it can cycle through several inputs."""
+"""A function to time; it gets the number of the call, over all rounds, so that it can cycle through several inputs."""
 
 
 def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5e-4) -> dict[str, list[float]]:
@@ -31,7 +31,7 @@ def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for round_index in range(rounds + 1):
         for name, case in cases.items():
-            elapsed = _elapsed(case, repeats[name]) / repeats[name]
+            elapsed = _elapsed(case, repeats[name], round_index * repeats[name]) / repeats[name]
             if round_index > 0:
                 seconds[name].append(elapsed)
     return seconds
@@ -54,9 +54,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _elapsed(case: Case, repeats: int) -> float:
+def _elapsed(case: Case, repeats: int, first: int = 0) -> float:
+    calls = range(first, first + repeats)
     start = time.perf_counter()
-    for call in range(repeats):
+    for call in calls:
         case(call)
     return time.perf_counter() - start
 

@@ -2,7 +2,7 @@
 
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Measurement:
     """The result of `measure`; it can be printed.
 
     Attributes:
-        rows: "original, PyTorch", "small, C", and so on.
+        rows: "original, PyTorch", "small, C", and so on; a second export of one kind is "small, C, other.c".
     """
 
     rows: dict[str, Measured]
@@ -61,13 +61,14 @@ class Measurement:
     def __str__(self) -> str:
         batches = list(self.rows[ORIGINAL].seconds)
         titles = "".join(f"{f'batch {batch}':>15}{'faster':>9}" for batch in batches)
-        lines = [f"{'one thread':<24}{'bytes':>12}{'smaller':>9}{titles}"]
+        width = max(24, *(len(name) + 2 for name in self.rows))
+        lines = [f"{'one thread':<{width}}{'bytes':>12}{'smaller':>9}{titles}"]
         for name, row in self.rows.items():
             times = "".join(
                 f"{f'{row.latency(batch) * 1e6:,.1f} µs':>15}{f'{self.faster(name, batch):.1f}x':>9}"
                 for batch in batches
             )
-            lines.append(f"{name:<24}{row.bytes:>12,}{f'{self.smaller(name):.1f}x':>9}{times}")
+            lines.append(f"{name:<{width}}{row.bytes:>12,}{f'{self.smaller(name):.1f}x':>9}{times}")
         return "\n".join(lines)
 
 
@@ -97,7 +98,8 @@ def measure(
         A printable table, with the ratios.
 
     Raises:
-        ValueError: The inputs do not fit, or there are none.
+        TypeError: ``exports`` is not a list of exports.
+        ValueError: The inputs do not fit, or there are none; a batch or the number of rounds is not an int >= 1.
 
     Example:
         >>> model, small = nn.Linear(64, 64), nn.Linear(64, 4)
@@ -105,6 +107,7 @@ def measure(
         >>> f"{measured.smaller('small, PyTorch'):.1f}"
         '14.3'
     """
+    _check(exports, batches, rounds)
     small_model, inputs = plain_copy(small, example_inputs)
     original, _ = plain_copy(model, inputs)
     runtimes = {ORIGINAL: in_torch(original), SMALL: in_torch(small_model)}
@@ -117,8 +120,8 @@ def measure(
         for which, written in files.items():
             for exported in written:
                 title, load = RUNTIMES[exported.path.suffix]
-                runtimes[f"{which}, {title}"] = load(exported.path)
-                sizes[f"{which}, {title}"] = exported.bytes
+                row = _free_name(f"{which}, {title}", exported.path, runtimes)
+                runtimes[row], sizes[row] = load(exported.path), exported.bytes
         seconds = {batch: time_runtimes(runtimes, inputs, batch, rounds) for batch in batches}
     rows = {name: Measured(sizes[name], {batch: seconds[batch][name] for batch in batches}) for name in runtimes}
     return Measurement(rows)
@@ -132,6 +135,25 @@ def time_runtimes(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, roun
         samples = [tuple(value[i : i + 1] if value.dim() else value for value in inputs) for i in range(count)]
     with one_thread(), torch.inference_mode():
         return interleaved({name: make(samples) for name, make in runtimes.items()}, rounds)
+
+
+def _check(exports: Sequence[Exported], batches: Sequence[int], rounds: int) -> None:
+    if not isinstance(exports, Sequence) or not all(isinstance(exported, Exported) for exported in exports):
+        raise TypeError(f"`exports` must be a list of what vbdrop.export returned; got {exports!r}.")
+    if not isinstance(batches, Sequence) or not batches or not all(_is_count(batch) for batch in batches):
+        raise ValueError(f"`batches` must be a list of batch sizes, ints >= 1; got {batches!r}.")
+    if not _is_count(rounds):
+        raise ValueError(f"`rounds` must be an int >= 1; got {rounds!r}.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _free_name(name: str, path: Path, taken: Collection[str]) -> str:
+    """`name`, if it is taken with the file's name, and if that is taken too with its whole path."""
+    names = (name, f"{name}, {path.name}", f"{name}, {path}")
+    return next((free for free in names if free not in taken), names[-1])
 
 
 def _saved_bytes(model: nn.Module, folder: Path) -> int:

@@ -26,6 +26,8 @@ def require_packages() -> None:
 def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
     """Write `model` to `path`, with torch's exporter."""
     require_packages()
+    if any(value.dtype == torch.bfloat16 for value in inputs):
+        raise ExportError("ONNX Runtime cannot take inputs in bfloat16; export model.float(), with inputs in float32.")
     program = trace_program(model, inputs)
     with tracing("torch cannot write the model as ONNX"):
         try:
@@ -74,8 +76,25 @@ def open_session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401 -- onnxru
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
-    with tracing(f"ONNX Runtime cannot run {path.name}"):  # it does not have every operation in every precision
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        with tracing(f"ONNX Runtime cannot run {path.name}"):
+            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except ExportError as error:
+        raise ExportError(f"{error}{_about_precision(path)}") from error
+
+
+def _about_precision(path: Path) -> str:
+    """What to do about a file that ONNX Runtime rejects, if its numbers are not float32."""
+    import onnx
+
+    graph, kinds = onnx.load(path).graph, onnx.TensorProto
+    found = {tensor.data_type for tensor in graph.initializer}
+    found |= {value.type.tensor_type.elem_type for value in graph.input}
+    others = [kind for kind in (kinds.DOUBLE, kinds.BFLOAT16, kinds.FLOAT16) if kind in found]
+    if not others:
+        return ""
+    names = " and ".join(kinds.DataType.Name(kind).lower() for kind in others)
+    return f". The model is in {names}, in which it lacks operations: export model.float()"
 
 
 def ort_value(array: NDArray[Any]) -> Any:  # noqa: ANN401 -- onnxruntime has no types
