@@ -8,7 +8,8 @@ from tests.stress import count, only_in_stress
 from torch import nn
 
 import vbdrop
-from vbdrop.integrations.distributed import digest, shrink_ranks_
+from vbdrop.integrations.distributed import shrink_ranks_
+from vbdrop.targets.run_file import digest
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no process groups")
 
@@ -68,7 +69,8 @@ def test_gradients_are_those_of_one_process_with_the_joint_batch(tmp_path, world
 
 
 SHRINKING = """
-from vbdrop.integrations.distributed import digest, shrink_ranks_
+from vbdrop.integrations.distributed import shrink_ranks_
+from vbdrop.targets.run_file import digest
 
 model = converted()
 options = {"find_unused_parameters": True}  # without noise, the loss alone does not depend on its variances
@@ -111,7 +113,8 @@ GOING_ON = """
 import os, signal, time
 from pathlib import Path
 from vbdrop.compression import Plan
-from vbdrop.integrations.distributed import digest, shrink_ranks_
+from vbdrop.integrations.distributed import shrink_ranks_
+from vbdrop.targets.run_file import digest
 
 STEPS, file = 100, Path(folder) / "checkpoint.pt"
 model = converted().train()  # with noise, of which each rank draws its own

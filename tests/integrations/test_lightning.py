@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -191,9 +193,61 @@ def test_a_target_is_reached_and_its_state_is_in_the_checkpoint(tmp_path):
         return Module(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
 
     half = trainer(tmp_path, callback(), max_epochs=3)
-    half.fit(module(), Data())
+    with pytest.warns(UserWarning, match="ended after 15 steps, before the model was cut"):
+        half.fit(module(), Data())
     half.save_checkpoint(tmp_path / "half.ckpt")
     model = module()
     trainer(tmp_path, callback(), max_epochs=6).fit(model, Data(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
     small = vbdrop.compress(model.net, torch.zeros(2, 6)).model
     assert 0 < sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear)) <= 24
+
+
+@pytest.mark.parametrize("length", [{"max_steps": 12}, {"max_steps": 12, "max_epochs": 50}, {"max_epochs": 1}])
+def test_a_target_is_reached_where_the_training_ends_by_steps_or_after_one_epoch(tmp_path, length):
+    options = {"target": vbdrop.Target(weights=2), "example_inputs": torch.zeros(2, 6), "submodule": "net"}
+    callback = VBDropCallback(vbdrop.Weights(), n_train=EXAMPLES, **options)
+    fit = trainer(tmp_path, callback, **length)
+    fit.fit(Module(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))), Data())
+    (pursuit,) = callback.elbo.observers
+    assert pursuit.is_cut
+    assert pursuit.target.steps == fit.global_step
+
+
+def test_an_earlier_checkpoint_of_a_shrunk_model_can_be_tested(tmp_path):
+    class Tested(Module):
+        def test_step(self, batch, index):
+            self.log("loss", self.training_step(batch, index))
+
+    module, callback = Tested(with_dead_units()), shrinking()
+    keeping = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=3)
+    fit = trainer(tmp_path, callback, keeping, max_epochs=1, enable_checkpointing=True)
+    fit.fit(module, Data())
+    assert module.net[0].out_features <= 10
+    fit.test(module, Data(), ckpt_path=tmp_path / "step=3.ckpt", verbose=False, weights_only=True)
+    assert module.net[0].out_features == 16
+    saved = torch.load(tmp_path / "step=3.ckpt", weights_only=True)["state_dict"]
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in module.state_dict().items())
+
+
+class Stopping(pl.Callback):
+    def on_train_batch_end(self, *args):
+        raise KeyError("stop")
+
+
+def test_a_module_can_be_pickled_after_an_exception(tmp_path):
+    module = Module(with_dead_units())
+    with pytest.raises(KeyError, match="stop"):
+        trainer(tmp_path, shrinking(), Stopping(), max_epochs=1).fit(module, Data())
+    assert pickle.loads(pickle.dumps(module)).net[0].out_features == 16
+
+
+def test_a_checkpoint_of_a_subclass_comes_back(tmp_path):
+    class Named(VBDropCallback):
+        pass
+
+    module = Module(PerExampleNoise())
+    fit = trainer(tmp_path, Named(vbdrop.Weights(), n_train=EXAMPLES), max_epochs=1, limit_train_batches=1)
+    fit.fit(module, loader())
+    fit.save_checkpoint(tmp_path / "end.ckpt")
+    restored = restore_(Module(PerExampleNoise()), torch.load(tmp_path / "end.ckpt", weights_only=True))
+    assert largest_difference(parameters_of(restored), parameters_of(module)) == 0

@@ -1,7 +1,17 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ConstantLR,
+    CyclicLR,
+    LambdaLR,
+    LinearLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
 
 import vbdrop
 from vbdrop.integrations.rate_groups import separate_rates_
@@ -96,3 +106,75 @@ def test_rates_that_have_their_learning_rate_stay_where_the_scheduler_has_them()
     separate_rates_(model, optimizer, rate_lr=0.1)
     assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+
+
+FROM_BELOW = {
+    "linear": lambda optimizer: LinearLR(optimizer, 0.01, 1, 3),
+    "constant": lambda optimizer: ConstantLR(optimizer, 0.1, 3),
+    "lambda": lambda optimizer: LambdaLR(optimizer, lambda step: min(1, (step + 1) / 4)),
+    "sequential": lambda optimizer: SequentialLR(
+        optimizer, [LinearLR(optimizer, 0.1, 1, 3), StepLR(optimizer, 2)], milestones=[3]
+    ),
+    "one cycle": lambda optimizer: OneCycleLR(optimizer, max_lr=0.1, total_steps=8),
+    "cyclic": lambda optimizer: CyclicLR(optimizer, 0.1, 0.3, step_size_up=2),
+}
+
+
+def learning_rates(optimizer, scheduler, steps=5):
+    found = []
+    for _ in range(steps):
+        found.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize("kind", FROM_BELOW)
+@pytest.mark.filterwarnings("ignore:The epoch parameter in")
+def test_a_warm_up_scales_the_learning_rate_of_the_rates_as_that_of_the_weights(kind):
+    model = converted()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    scheduler = FROM_BELOW[kind](optimizer)
+    separate_rates_(model, optimizer, rate_lr=0.4, schedulers=[scheduler])
+    for weights, rates in learning_rates(optimizer, scheduler):
+        assert rates == pytest.approx(4 * weights)
+
+
+def test_a_one_cycle_goes_up_to_the_learning_rate_of_the_rates():
+    model = converted()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=8)
+    separate_rates_(model, optimizer, rate_lr=0.4, schedulers=[scheduler])
+    rates = [rate for _, rate in learning_rates(optimizer, scheduler, 7)]
+    assert rates[0] == pytest.approx(0.4 / 25)
+    assert max(rates) == pytest.approx(0.4, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", FROM_BELOW)
+@pytest.mark.filterwarnings("ignore:The epoch parameter in")
+def test_a_group_of_rates_alone_keeps_its_learning_rate_when_schedulers_step(kind):
+    model = converted()
+    optimizer = torch.optim.AdamW(vbdrop.param_groups(model, lr=0.1, weight_decay=0.5))
+    scheduler = FROM_BELOW[kind](optimizer)
+    separate_rates_(model, optimizer, rate_lr=0.4, schedulers=[scheduler])
+    assert len(optimizer.param_groups) == 2
+    for weights, rates in learning_rates(optimizer, scheduler):
+        assert rates == pytest.approx(4 * weights)
+
+
+def test_log_variances_without_decay_keep_their_learning_rate_when_the_scheduler_steps():
+    model = converted()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    scheduler = LambdaLR(optimizer, lambda step: 0.5**step)
+    separate_rates_(model, optimizer, variance_lr=0.4, schedulers=[scheduler])
+    assert learning_rates(optimizer, scheduler, 2) == [[0.1, 0.4], [0.05, 0.2]]
+
+
+def test_rates_of_another_optimizer_and_its_schedulers_are_left_alone():
+    model = converted()
+    first = torch.optim.AdamW(model[0].parameters(), lr=0.1, weight_decay=0.5)
+    second = torch.optim.AdamW(model[2].parameters(), lr=0.1, weight_decay=0.5)
+    schedulers = [StepLR(first, 1), StepLR(second, 1)]
+    separate_rates_(model, first, rate_lr=0.4, schedulers=schedulers, others=[second])
+    assert named_groups(model, first) == [["0.bias", "0.weight"], ["0.log_sigma2"]]
+    assert [scheduler.base_lrs for scheduler in schedulers] == [[0.1, 0.4], [0.1]]

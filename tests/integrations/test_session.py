@@ -170,3 +170,65 @@ def test_a_learning_rate_that_somebody_has_chosen_stays():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     session.attach(optimizer, steps=400)
     assert [group["lr"] for group in optimizer.param_groups] == [1e-3, 0.02]
+
+
+def test_with_several_optimizers_each_has_its_rates_apart():
+    model, session = network(), Session([vbdrop.Weights()], {"n_train": 10}, rate_lr=0.3)
+    session.prepare_(model)
+    optimizers = [torch.optim.AdamW(model[place].parameters(), lr=0.1, weight_decay=0.5) for place in (0, 2)]
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0) for optimizer in optimizers]
+    session.attach(*optimizers, schedulers=schedulers)
+    for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+        step(model, optimizer)
+        scheduler.step()
+        found = [(len(g["params"]), g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
+        assert found == [(2, 0.1, 0.5), (1, 0.3, 0.0)]
+
+
+def test_with_several_optimizers_a_target_counts_the_steps_of_one():
+    model = network()
+    target = vbdrop.Target(weights=2, steps=10, train=0.2, refine=0.3)
+    session = Session([vbdrop.Weights()], {"n_train": 10, "target": target}, example_inputs=torch.zeros(2, 4))
+    (pursuit,) = session.prepare_(model).observers
+    optimizers = [torch.optim.Adam(model[place].parameters(), lr=0.01) for place in (0, 2)]
+    session.attach(*optimizers)
+    cut = []
+    for _ in range(10):
+        for optimizer in optimizers:
+            step(model, optimizer)
+        cut.append(pursuit.is_cut)
+    assert cut == [False] * 7 + [True] * 3
+    assert pursuit.step == 10
+    assert len(model[2].log_sigma2.unique()) == 1  # no noise: they rest, in the second optimizer
+
+
+def test_a_shrunk_model_goes_back_to_an_earlier_checkpoint():
+    model, session = network(), Session([vbdrop.Units()], {"n_train": 10})
+    session.prepare_(model)
+    x, states = torch.ones(1, 4), []
+    for units in ([], [0, 1], [2]):
+        kill(model, units)
+        session.shrink_(torch.zeros(2, 4), None)
+        tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        states.append((session.state_dict(), tensors, model.eval()(x)))
+    for state, tensors, output in (states[1], states[0], states[2]):
+        session.reshape_(state)
+        model.load_state_dict(tensors)
+        session.load_state_dict(state)
+        assert torch.equal(model.eval()(x), output)
+        assert session.state_dict() == state
+    optimizer = torch.optim.Adam(model.parameters())
+    session.attach(optimizer)
+    step(model.train(), optimizer)
+    assert session.elbo.calls == 1
+
+
+def test_a_session_forgets_the_plans_of_its_last_model():
+    session = Session([vbdrop.Units()], {"n_train": 10})
+    first, second = network(), network()
+    session.prepare_(first)
+    kill(first, [0, 1])
+    session.shrink_(torch.zeros(2, 4), None)
+    session.prepare_(second)
+    restored = restore_shape_(network(), session.state_dict())
+    restored.load_state_dict(second.state_dict())

@@ -24,6 +24,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
+from skorch.callbacks import LRScheduler  # noqa: E402
 
 from vbdrop.integrations.skorch import VBDClassifier, VBDRegressor, VBDropCallback  # noqa: E402
 
@@ -174,3 +175,42 @@ def test_a_target_is_reached_within_the_epochs():
     weights = sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear))
     assert 0 < weights <= (6 * 8 + 8 * 3) / 3
     assert "dead_share" in net.history[-1]
+
+
+def group_lrs(net):
+    return [(len(group["params"]), group["lr"]) for group in net.optimizer_.param_groups]
+
+
+def test_a_scheduler_moves_the_group_of_a_target_too():
+    schedule = LRScheduler(policy=torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda epoch: 0.5**epoch)
+    net = classifier(
+        network, optimizer=torch.optim.Adam, target=vbdrop.Target(weights=2), max_epochs=2, callbacks=[schedule]
+    ).fit(*features())
+    (_, weights), (_, rates) = group_lrs(net)
+    assert (weights, rates) == pytest.approx((LR / 4, 0.5 / 4))
+
+
+def test_a_target_is_reached_within_one_epoch():
+    net = classifier(network, target=vbdrop.Target(weights=2), max_epochs=1, batch_size=16).fit(*features())
+    assert net.history[-1]["kl_weight"] == 0  # as it is after the cut
+
+
+def test_parameters_of_a_net_that_goes_on_can_be_changed():
+    net = classifier(network, kl_weight=1.0, rate_lr=0.2, max_epochs=1, warm_start=True).fit(*features())
+    net.set_params(kl_weight=0.25, lr=0.05).fit(*features())
+    assert [row["kl_weight"] for row in net.history] == [1.0, 0.25]
+    assert group_lrs(net) == [(4, 0.05), (2, 0.2)]
+
+
+def test_a_target_takes_inputs_by_name():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, first):
+            return self.net(first)
+
+    x, y = features()
+    net = classifier(Named, target=vbdrop.Target(weights=2), max_epochs=1, batch_size=16).fit({"first": x}, y)
+    assert net.history[-1]["kl_weight"] == 0

@@ -334,3 +334,49 @@ def test_a_target_does_not_go_on_where_nobody_knows_the_checkpoint(tmp_path):
     trainer.state.global_step = 2
     with pytest.raises(ValueError, match="can only go on from a checkpoint in a VBDropTrainer"):
         callback.on_train_begin(args, trainer.state, trainer.control, model=trainer.model, optimizer=None)
+
+
+def test_the_model_of_a_model_init_is_converted(tmp_path):
+    callback = VBDropCallback(vbdrop.Weights(), n_train=32, rate_lr=0.5)
+    args = arguments(tmp_path, max_steps=1, weight_decay=0.3)
+    trainer = VBDropTrainer(None, args, train_dataset=Texts(), model_init=lambda: small_bert(), callbacks=[callback])
+    first = trainer.model
+    trainer.train()
+    assert callback.elbo.model is trainer.model is not first
+    assert callback.elbo.calls == 1
+    assert (0.0, 0.5) in [(group["weight_decay"], group["lr"]) for group in trainer.optimizer.param_groups]
+
+
+def test_a_checkpoint_of_a_trial_has_the_state(tmp_path):
+    class Trial(VBDropTrainer):
+        def _get_output_dir(self, trial):
+            return str(tmp_path / "run-0")
+
+    callback = VBDropCallback(vbdrop.Weights(), n_train=32)
+    args = arguments(tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
+    Trial(small_bert(), args, train_dataset=Texts(), callbacks=[callback]).train()
+    assert (tmp_path / "run-0" / "checkpoint-1" / "vbdrop_state.json").is_file()
+
+
+def test_nothing_is_left_behind_after_an_exception(tmp_path):
+    class Stopping(hf.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            raise KeyError("stop")
+
+    model, callback = small_bert(), VBDropCallback(vbdrop.Weights(), n_train=32)
+    args = arguments(tmp_path, max_steps=2)
+    trainer = VBDropTrainer(model, args, train_dataset=Texts(), callbacks=[callback, Stopping()])
+    with pytest.raises(KeyError, match="stop"):
+        trainer.train()
+    callback.elbo(torch.tensor(1.0, requires_grad=True))  # refused as long as the KL is attached
+    with pytest.warns(UserWarning, match="a plain one without its rates and gates"):
+        model.save_pretrained(tmp_path / "plain")
+
+
+def test_a_target_is_reached_within_one_epoch(tmp_path):
+    callback = VBDropCallback(
+        vbdrop.Units(filter_fn=ends_block), n_train=32, example_inputs={"input_ids": Texts().ids[:2]},
+        target=vbdrop.Target(parameters=1.5, only=in_block),
+    )  # fmt: skip
+    VBDropTrainer(small_bert(), arguments(tmp_path), train_dataset=Texts(), callbacks=[callback]).train()
+    assert callback.elbo.observers[0].is_cut

@@ -1,6 +1,5 @@
 """Shrinking in the middle of a training with several processes: one plan for all ranks."""
 
-import hashlib
 from typing import Any
 
 import torch
@@ -10,23 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from vbdrop.compression import Plan, apply_plan_, compress
-
-
-def digest(model: nn.Module) -> str:
-    """A digest of the parameters and buffers of a model, to the last bit.
-
-    Example:
-        >>> model = nn.Linear(2, 2)
-        >>> before = digest(model)
-        >>> _ = model.bias.data.add_(1)
-        >>> digest(model) == before
-        False
-    """
-    found = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+from vbdrop.targets.run_file import digest
 
 
 def shrink_ranks_(

@@ -1,5 +1,6 @@
 """PyTorch Lightning: a callback that converts, trains, shrinks, logs, saves and compresses a `LightningModule`."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 
 pl: Any = imported("lightning.pytorch", "lightning")
+
+STATE_KEY = "VBDropCallback"
+"""Where a checkpoint has the state of the callback."""
 
 
 class VBDropCallback(pl.Callback):
@@ -39,7 +43,7 @@ class VBDropCallback(pl.Callback):
             from the training data; see `compressed`.
         log: Whether scalars are logged.
         objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
-            is the trainer's ``max_epochs``.
+            is the trainer's ``max_epochs`` or ``max_steps``, whichever ends first.
 
     Attributes:
         compressed: What `vbdrop.compress` gave, after a training with ``compress_at_end``.
@@ -80,6 +84,11 @@ class VBDropCallback(pl.Callback):
         """The objective, once the training has started."""
         return self._session.elbo
 
+    @property
+    def state_key(self) -> str:
+        """The same key for a subclass, so that `restore_` finds it."""
+        return STATE_KEY
+
     # Lightning calls what follows
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401 -- Lightning's own types
@@ -90,7 +99,8 @@ class VBDropCallback(pl.Callback):
                 f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in a loop of your own."
             )
         epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
-        self._session.prepare_(pl_module.get_submodule(self._submodule), epochs=epochs)
+        steps = trainer.max_steps if trainer.max_steps > 0 and epochs is None else None
+        self._session.prepare_(pl_module.get_submodule(self._submodule), steps=steps, epochs=epochs)
         own = pl_module.on_load_checkpoint
 
         def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning tells callbacks after it has loaded
@@ -109,6 +119,9 @@ class VBDropCallback(pl.Callback):
         """Attach the KL to the optimizers, which are there now; their state is restored after this."""
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         steps = trainer.estimated_stepping_batches
+        steps = int(steps) if 0 < steps < math.inf else None
+        if steps is not None and (steps == trainer.max_steps or trainer.max_epochs == 1):
+            self._session.set_steps(steps)
         self._session.attach(*trainer.optimizers, schedulers=schedulers, steps=steps)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
@@ -144,14 +157,15 @@ class VBDropCallback(pl.Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Detach the KL, and compress the model if that was asked for."""
-        self._session.detach()
+        self._session.end()
         if self._compress_at_end:
             batches = _moved(trainer.train_dataloader, pl_module)
             self.compressed = compress(self.elbo.model, self._inputs(pl_module), recalibrate=batches)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
-        """Detach the KL."""
+        """Detach the KL, and leave the module's own hook behind; Lightning does not call `teardown` then."""
         self._session.detach()
+        self.teardown(trainer, pl_module, "fit")
 
     def _inputs(self, pl_module: Any) -> Any:  # noqa: ANN401
         return pl_module.transfer_batch_to_device(self._example_inputs, pl_module.device, 0)
@@ -193,8 +207,7 @@ def restore_(
     Raises:
         ValueError: If the checkpoint has no state of a `VBDropCallback`.
     """
-    key = VBDropCallback.__qualname__
-    state = checkpoint.get("callbacks", {}).get(key)
+    state = checkpoint.get("callbacks", {}).get(STATE_KEY)
     if not state:
         raise ValueError("`checkpoint` must be one that was written with a VBDropCallback; it has no state of one.")
     restore_shape_(pl_module.get_submodule(submodule), state, example_inputs)

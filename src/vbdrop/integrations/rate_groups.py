@@ -1,6 +1,6 @@
 """Rates in parameter groups of their own, in an optimizer that somebody else has built."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -11,11 +11,14 @@ from vbdrop.convert import param_groups
 from vbdrop.objective import noisy_tensors
 from vbdrop.objective.decay import rate_parameters
 
-PER_GROUP = ("base_lrs", "lr_lambdas", "min_lrs", "_last_lr")
-"""The lists in which the schedulers of torch have one entry per parameter group."""
+LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")
+"""The options of a group that are learning rates; schedulers write all but the first."""
 
-LEARNING_RATES = {"base_lrs": "initial_lr", "_last_lr": "lr"}
-"""Those of them that hold learning rates, with the option of the group from which they come."""
+SCALED = ("base_lrs", "max_lrs", "min_lrs", "max_lr", "min_lr")
+"""The lists of schedulers with one learning rate per parameter group."""
+
+COPIED = ("lr_lambdas", "base_momentums", "max_momentums", "_last_lr")
+"""The lists of schedulers with one other entry per parameter group; ``_last_lr`` follows the group."""
 
 
 def separate_rates_(
@@ -25,6 +28,7 @@ def separate_rates_(
     rate_lr: float | None = None,
     variance_lr: float | None = None,
     schedulers: Iterable[object] = (),
+    others: Iterable[Optimizer] = (),
 ) -> None:
     """Let an optimizer train the rates of a model without weight decay, in place.
 
@@ -34,9 +38,12 @@ def separate_rates_(
     Args:
         model: A converted model.
         optimizer: An optimizer that trains weights of the model.
-        rate_lr: The learning rate of the rates; None for that of the group in which they are.
+        rate_lr: The learning rate of the rates; None for that of the group in which they are. Schedulers change it as
+            they change that of the weights; with `torch.optim.lr_scheduler.OneCycleLR` it is the largest one.
         variance_lr: The learning rate of the log variances and log alphas alone; the means of gates are left out.
-        schedulers: The learning rate schedulers of the optimizer, which have to know of new groups.
+        schedulers: The learning rate schedulers, which have to know of new groups; those of other optimizers are
+            ignored.
+        others: The other optimizers of the model; rates that they train are not added to this one.
 
     Example:
         >>> import torch, vbdrop
@@ -47,51 +54,77 @@ def separate_rates_(
         >>> [(len(group["params"]), group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
         [(2, 0.001, 0.1), (1, 0.01, 0.0)]
     """
-    rate_ids = rate_parameters(model)
-    _move_(optimizer, set(rate_ids), rate_lr, schedulers)
+    rate_ids, lists = rate_parameters(model), _per_group_lists(optimizer, schedulers)
+    _move_(optimizer, set(rate_ids), rate_lr, lists)
+    elsewhere = {id(parameter) for other in others for group in other.param_groups for parameter in group["params"]}
     fresh = [parameter for group in param_groups(model, existing=optimizer) for parameter in group["params"]]
-    if missing := [parameter for parameter in fresh if id(parameter) in rate_ids]:
-        _add_group_(optimizer, _options(optimizer.param_groups[0], missing, rate_lr), schedulers, like=0)
+    if missing := [p for p in fresh if id(p) in rate_ids and id(p) not in elsewhere]:
+        _make_rate_group_(optimizer, _add_group_(optimizer, missing, lists, like=0), rate_lr, lists)
     if variance_lr is not None:
-        _move_(optimizer, {id(entry.rate) for _, entry in noisy_tensors(model)}, variance_lr, schedulers)
+        _move_(optimizer, {id(entry.rate) for _, entry in noisy_tensors(model)}, variance_lr, lists)
 
 
-def _move_(optimizer: Optimizer, ids: set[int], lr: float | None, schedulers: Iterable[object]) -> None:
+def base_lr(group: Mapping[str, Any]) -> float:
+    """The learning rate of a group before its schedulers change it; with `OneCycleLR`, the largest.
+
+    Example:
+        >>> base_lr({"lr": 0.01, "initial_lr": 0.1})
+        0.1
+    """
+    return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
+
+
+def _per_group_lists(optimizer: Optimizer, schedulers: Iterable[object]) -> list[tuple[str, list[Any]]]:
+    """The lists in which the schedulers of an optimizer have one entry per group, each once, with their names."""
+    found: dict[int, tuple[str, list[Any]]] = {}
+    for scheduler in schedulers:
+        if getattr(scheduler, "optimizer", optimizer) is optimizer:
+            found |= {
+                id(values): (name, values) for name, values in _per_group_lists(optimizer, inner_schedulers(scheduler))
+            }
+            for name in (*SCALED, *COPIED):
+                values = getattr(scheduler, name, None)
+                if isinstance(values, list) and len(values) == len(optimizer.param_groups):
+                    found[id(values)] = (name, values)
+    return list(found.values())
+
+
+def _move_(optimizer: Optimizer, ids: set[int], lr: float | None, lists: list[tuple[str, list[Any]]]) -> None:
     """Move parameters into groups of their own, without weight decay: all of them with ``lr``, else decayed ones."""
     for index, group in enumerate(list(optimizer.param_groups)):
         found = [parameter for parameter in group["params"] if id(parameter) in ids]
         if not found or not (group.get("weight_decay") or lr is not None):
             continue
-        if len(found) == len(group["params"]):
-            known = group.get("initial_lr") == lr  # a scheduler has `lr` in hand
-            group.update(_options(group, found, None if known else lr))
-            continue
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in ids]
-        _add_group_(optimizer, _options(group, found, lr), schedulers, like=index)
+        place = index
+        if len(found) < len(group["params"]):
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in ids]
+            place = _add_group_(optimizer, found, lists, like=index)
+        _make_rate_group_(optimizer, place, lr, lists)
 
 
-def _options(group: dict[str, Any], rates: list[Any], rate_lr: float | None) -> dict[str, Any]:
-    """The options of a group for rates that were, or could have been, in it."""
-    changed: dict[str, Any] = {"params": rates}
+def _add_group_(optimizer: Optimizer, parameters: list[Any], lists: list[tuple[str, list[Any]]], like: int) -> int:
+    """Add a group with the options and schedules of another one; return its index."""
+    optimizer.add_param_group({**optimizer.param_groups[like], "params": parameters})
+    for _, values in lists:
+        values.append(values[like])
+    return len(optimizer.param_groups) - 1
+
+
+def _make_rate_group_(optimizer: Optimizer, index: int, lr: float | None, lists: list[tuple[str, list[Any]]]) -> None:
+    """Take the weight decay from a group, and scale its learning rate and schedules so that it starts from ``lr``."""
+    group = optimizer.param_groups[index]
     if "weight_decay" in group:
-        changed["weight_decay"] = 0.0
-    if rate_lr is not None:
-        changed |= {name: rate_lr for name in ("lr", "initial_lr") if name in group}
-    return {**group, **changed}
+        group["weight_decay"] = 0.0
+    if lr is None:
+        return
+    base = base_lr(group)
+    group.update({name: _scaled(group[name], base, lr) for name in LEARNING_RATES if name in group})
+    for name, values in lists:
+        if name in SCALED:
+            values[index] = _scaled(values[index], base, lr)
+        elif name == "_last_lr":
+            values[index] = group["lr"]
 
 
-def _add_group_(optimizer: Optimizer, group: dict[str, Any], schedulers: Iterable[object], like: int) -> None:
-    """Add a group to an optimizer and to its schedulers, for which it is as another one."""
-    optimizer.add_param_group(group)
-    for scheduler in schedulers:
-        _tell_(scheduler, group, len(optimizer.param_groups) - 1, like)
-
-
-def _tell_(scheduler: object, group: dict[str, Any], before: int, like: int) -> None:
-    for inner in inner_schedulers(scheduler):
-        _tell_(inner, group, before, like)
-    for name in PER_GROUP:
-        values = getattr(scheduler, name, None)
-        if isinstance(values, list) and len(values) == before:
-            option = LEARNING_RATES.get(name)
-            values.append(values[like] if option is None else group.get(option, values[like]))
+def _scaled(value: Any, base: float, lr: float) -> Any:  # noqa: ANN401 -- a float, or a tensor if the learning rate is one
+    return lr * (value / base) if base else lr

@@ -1,6 +1,8 @@
 """What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
 
+import copy
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,13 +13,14 @@ from torch.optim import Optimizer
 from vbdrop.compression import Plan, apply_plan_, compress
 from vbdrop.convert import convert_
 from vbdrop.convert.description import convert_as_described_, describe_conversion
-from vbdrop.integrations.rate_groups import separate_rates_
+from vbdrop.integrations.rate_groups import base_lr, separate_rates_
 from vbdrop.layers.modes import Mode
 from vbdrop.objective import ELBO
 from vbdrop.objective.attachment import Handle
 from vbdrop.objective.decay import rate_parameters
 from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.targets import Target
+from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.shrink_run import RATE_TRAVEL
 
 QUICKEST = 0.5
@@ -61,6 +64,8 @@ class Session:
         self.example_inputs = example_inputs
         self.plans: list[Plan] = []
         self._conversion: list[dict[str, Any]] | TypeError = []
+        self._original: nn.Module | None = None
+        self._arguments: dict[str, Any] = {}
         self._elbo: ELBO | None = None
         self._handles: list[Handle] = []
 
@@ -100,7 +105,9 @@ class Session:
             self._conversion = describe_conversion(model)  # now, in the original shape
         except TypeError as error:  # it can be trained, but not saved
             self._conversion = error
-        self._elbo = ELBO(model, **self._complete_objective(steps, epochs))
+        self.plans, self._original = [], None
+        self._arguments = self._complete_objective(steps, epochs)
+        self._elbo = ELBO(model, **self._arguments)
         return self._elbo
 
     def _complete_objective(self, steps: int | None, epochs: float | None) -> dict[str, Any]:
@@ -109,13 +116,28 @@ class Session:
         if not isinstance(target, Target):
             return self.objective
         if target.steps is None and target.epochs is None:
-            target = replace(target, steps=steps, epochs=epochs)
+            # a single epoch tells no length in time: `set_steps` does, once the trainer knows it
+            target = replace(target, steps=steps, epochs=None if epochs is None else max(2, epochs))
         if target.example_inputs is None:
             target = replace(target, example_inputs=self.example_inputs)
         return {**self.objective, "target": target}
 
+    def set_steps(self, steps: int) -> None:
+        """Tell a target that has no length of its own after how many optimizer steps the training ends."""
+        target = self.objective.get("target")
+        if isinstance(target, Target) and target.steps is None and target.epochs is None:
+            for pursuit in self._pursuits():
+                pursuit.target = replace(pursuit.target, steps=steps, epochs=None)
+
+    def _pursuits(self) -> list[Pursuit]:
+        return [observer for observer in self.elbo.observers if isinstance(observer, Pursuit)]
+
     def separate_rates_(
-        self, optimizer: Optimizer, steps: float | None = None, schedulers: Iterable[object] = ()
+        self,
+        optimizer: Optimizer,
+        steps: float | None = None,
+        schedulers: Iterable[object] = (),
+        others: Iterable[Optimizer] = (),
     ) -> None:
         """Give the rates of the model groups of their own in an optimizer.
 
@@ -123,10 +145,10 @@ class Session:
             optimizer: A trainer's optimizer.
             steps: The optimizer steps of the training, where they are known.
             schedulers: The learning rate schedulers, which have to know of new groups.
+            others: The other optimizers of the model.
         """
-        variance_lr = self._variance_lr(optimizer, steps)
-        options: dict[str, Any] = {"rate_lr": self.rate_lr, "variance_lr": variance_lr, "schedulers": schedulers}
-        separate_rates_(self.elbo.model, optimizer, **options)
+        lrs = {"rate_lr": self.rate_lr, "variance_lr": self._variance_lr(optimizer, steps)}
+        separate_rates_(self.elbo.model, optimizer, **lrs, schedulers=schedulers, others=others)
 
     def _variance_lr(self, optimizer: Optimizer, steps: float | None) -> float | None:
         """With a target: the learning rate with which log variances get from alive to dead while it presses.
@@ -142,7 +164,7 @@ class Session:
             return None
         rates = rate_parameters(self.elbo.model)
         found = [  # a scheduler may have changed `lr` already
-            (all(id(parameter) in rates for parameter in group["params"]), float(group.get("initial_lr", group["lr"])))
+            (all(id(parameter) in rates for parameter in group["params"]), base_lr(group))
             for group in optimizer.param_groups
         ]
         of_weights = [lr for only_rates, lr in found if not only_rates]
@@ -154,7 +176,8 @@ class Session:
     def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = (), steps: float | None = None) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
 
-        An optimizer that trains nothing of the model is left alone.
+        An optimizer that trains nothing of the model is left alone. A target counts the steps of the first one that
+        does not.
 
         Args:
             optimizers: The trainer's optimizers.
@@ -169,9 +192,9 @@ class Session:
         mine = [o for o in optimizers if any(id(p) in own for group in o.param_groups for p in group["params"])]
         if not mine:
             raise ValueError("no optimizer trains a converted layer; build one from the parameters of the whole model.")
-        if len(mine) == 1:
-            self._put_made_biases_last_(mine[0])
-            self.separate_rates_(mine[0], steps, schedulers)
+        for optimizer in mine:
+            self._put_made_biases_last_(optimizer)
+            self.separate_rates_(optimizer, steps, schedulers, [other for other in mine if other is not optimizer])
         self.detach()
         self._handles = [self.elbo.attach(optimizer) for optimizer in mine]
 
@@ -188,6 +211,17 @@ class Session:
             handle.remove()
         self._handles = []
 
+    def end(self) -> None:
+        """Add the KL no longer, and warn if the training has ended before its target was reached."""
+        self.detach()
+        for pursuit in self._pursuits():
+            if not pursuit.is_cut:
+                warnings.warn(
+                    f"the training has ended after {pursuit.step} steps, before the model was cut to its target; it is "
+                    "larger than that. Go on from a checkpoint, or give the target the `steps` of the training.",
+                    stacklevel=3,
+                )
+
     def shrink_(self, example_inputs: Any, optimizer: Optimizer | None) -> Plan:  # noqa: ANN401 -- as compress takes them
         """Remove from the model, and from its optimizer, what is dead now; the outputs in eval mode stay the same.
 
@@ -196,9 +230,14 @@ class Session:
         """
         plan = compress(self.elbo.model, example_inputs, rewrite=False, recalibrate=False).plan
         if plan.keep:
-            apply_plan_(plan, self.elbo.model, optimizer)
-            self.plans.append(plan)
+            self._apply_(plan, optimizer)
         return plan
+
+    def _apply_(self, plan: Plan, optimizer: Optimizer | None = None) -> None:
+        if not self.plans:
+            self._original = copy.deepcopy(self.elbo.model)
+        apply_plan_(plan, self.elbo.model, optimizer)
+        self.plans.append(plan)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state.
@@ -215,11 +254,26 @@ class Session:
         }
 
     def reshape_(self, state: Mapping[str, Any]) -> None:
-        """Give a model in its original shape the shape of a checkpoint, before its tensors are loaded."""
+        """Give the model the shape of a checkpoint, before its tensors are loaded.
+
+        For the checkpoint of a larger model, the layers are replaced by those in the original shape, and an optimizer
+        has to be built anew.
+        """
         plans = [Plan.from_json(plan) for plan in state["plans"]]
+        if plans[: len(self.plans)] != self.plans:
+            self._undo_plans_()
         for plan in plans[len(self.plans) :]:
-            apply_plan_(plan, self.elbo.model)
-            self.plans.append(plan)
+            self._apply_(plan)
+
+    def _undo_plans_(self) -> None:
+        model, original = self.elbo.model, copy.deepcopy(self._original)
+        for contents in ("_modules", "_parameters", "_buffers"):
+            model.__dict__[contents] = original.__dict__[contents]
+        for attribute in {name for plan in self.plans for name in plan.attributes.get("", ())}:
+            setattr(model, attribute, getattr(original, attribute))
+        self.detach()
+        self.plans = []
+        self._elbo = ELBO(model, **self._arguments)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`, after `reshape_`."""

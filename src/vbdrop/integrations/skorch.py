@@ -21,6 +21,12 @@ callbacks: Any = imported("skorch.callbacks", "skorch")
 EXAMPLES = 2
 """The number of examples with which a target traces the network."""
 
+OWN = "vbdrop"
+"""The name of the callback in the estimators."""
+
+OBJECTIVE = ("kl_weight", "warmup", "check_every", "target")
+"""The parameters of the estimators that the callback gets."""
+
 HISTORY = ("kl", "kl_weight", "dead_share")
 """Which of `vbdrop.scalars` become columns of a net's history."""
 
@@ -68,11 +74,9 @@ class VBDropCallback(callbacks.Callback):
     def objective(self, net: Any, dataset_train: Any) -> dict[str, Any]:  # noqa: ANN401
         """The arguments of the ELBO."""
         target = self.target
-        if target is not None and target.steps is None and target.epochs is None:
-            target = replace(target, epochs=net.max_epochs)
         if target is not None and target.example_inputs is None:
             inputs, _ = default_collate([dataset_train[index] for index in range(min(EXAMPLES, len(dataset_train)))])
-            target = replace(target, example_inputs=inputs.to(net.device))
+            target = replace(target, example_inputs=skorch.utils.to_device(inputs, net.device))
         return {
             "n_train": len(dataset_train),
             "kl_weight": self.kl_weight,
@@ -86,9 +90,11 @@ class VBDropCallback(callbacks.Callback):
         if self.session_ is None:
             if (reduction := getattr(net.criterion_, "reduction", "mean")) != "mean":
                 raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
-            session = Session((), self.objective(net, dataset_train))
-            session.prepare_(net.module_)
-            session.attach(net.optimizer_, steps=net.max_epochs * len(net.get_iterator(dataset_train, training=True)))
+            session = Session((), self.objective(net, dataset_train), getattr(net, "rate_lr", None))
+            steps = net.max_epochs * len(net.get_iterator(dataset_train, training=True))
+            session.prepare_(net.module_, steps=steps)
+            found = [getattr(callback, "lr_scheduler_", None) for _, callback in net.callbacks_]
+            session.attach(net.optimizer_, schedulers=[one for one in found if one is not None], steps=steps)
             self.session_ = session
         self.elbo_.epoch = len(net.history) - 1
 
@@ -101,7 +107,7 @@ class VBDropCallback(callbacks.Callback):
     def on_train_end(self, net: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Detach the KL, so that the net can be pickled."""
         if self.session_ is not None:
-            self.session_.detach()
+            self.session_.end()
         self.session_ = None
 
 
@@ -129,9 +135,17 @@ class _LearnedRates:
 
     @property
     def _default_callbacks(self) -> list[tuple[str, Any]]:
-        own = ("vbdrop", VBDropCallback(self.kl_weight, self.warmup, self.check_every, self.target))
+        own = (OWN, VBDropCallback(**{name: getattr(self, name) for name in OBJECTIVE}))
         *others, last = super()._default_callbacks  # type: ignore[misc]  # the last one prints
         return [*others, own, last]
+
+    def set_params(self, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Set parameters; those of the objective also count in the next training of a net that goes on."""
+        super().set_params(**kwargs)  # type: ignore[misc]
+        own = dict(getattr(self, "callbacks_", ())).get(OWN)
+        if own is not None:
+            own.set_params(**{name: kwargs[name] for name in OBJECTIVE if name in kwargs})
+        return self
 
     def initialize_module(self) -> Any:  # noqa: ANN401
         """Build the module, or copy the one that was given, and convert it."""

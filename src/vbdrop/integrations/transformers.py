@@ -96,9 +96,10 @@ class VBDropCallback(hf.TrainerCallback):
 
     def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
         """Convert the model."""
-        self._prepare_(args, model)
+        self.prepare_(args, model)
 
-    def _prepare_(self, args: Any, model: Any) -> None:  # noqa: ANN401
+    def prepare_(self, args: Any, model: Any) -> None:  # noqa: ANN401
+        """Convert a model, unless that is done; `VBDropTrainerMixin` calls it for the model of a ``model_init``."""
         if args.max_steps > 0:
             self._session.prepare_(model, steps=args.max_steps)
         else:
@@ -118,7 +119,9 @@ class VBDropCallback(hf.TrainerCallback):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         """Attach the KL to the optimizer."""
-        self._prepare_(args, model)
+        self.prepare_(args, model)
+        if state.max_steps > 0:
+            self._session.set_steps(state.max_steps)
         self._load_state(state.global_step)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around it
         self._check_groups(inner)
@@ -158,11 +161,20 @@ class VBDropCallback(hf.TrainerCallback):
         """Write what `restore_` needs into the checkpoint."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
-            save_rates(self.elbo.model, folder)
-            (folder / STATE_FILE).write_text(json.dumps(self.elbo.state_dict()) + "\n")
+            self.save_state(folder)
+
+    def save_state(self, folder: Path) -> None:
+        """Write what `restore_` needs, and the state of the objective, into a folder that has the model."""
+        save_rates(self.elbo.model, folder)
+        (folder / STATE_FILE).write_text(json.dumps(self.elbo.state_dict()) + "\n")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Detach the KL."""
+        self._session.end()
+        self.detach()
+
+    def detach(self) -> None:
+        """Leave the optimizer and the model's own ``save_pretrained`` as they were before the training."""
         self._session.detach()
         self._saving.close()
 
@@ -177,6 +189,8 @@ class VBDropTrainerMixin:
 
     args: Any
     callback_handler: Any
+    model: Any
+    model_init: Any
     optimizer: Any
     train_dataset: Any
 
@@ -199,7 +213,10 @@ class VBDropTrainerMixin:
             checkpoint = hf.trainer_utils.get_last_checkpoint(self.args.output_dir)
         if checkpoint:
             self.vbdrop.resume_from(Path(checkpoint))
-        return super().train(resume_from_checkpoint, **kwargs)  # type: ignore[misc]
+        try:
+            return super().train(resume_from_checkpoint, **kwargs)  # type: ignore[misc]
+        finally:
+            self.vbdrop.detach()
 
     def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Save the model, as the trainer does, and its rates beside it, for `restore_`."""
@@ -208,10 +225,12 @@ class VBDropTrainerMixin:
             super().save_model(output_dir, *args, **kwargs)  # type: ignore[misc]
         folder = Path(output_dir or self.args.output_dir)
         if self.args.should_save and folder.is_dir():
-            save_rates(model, folder)
+            self.vbdrop.save_state(folder)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The trainer's own optimizer, with the rates in groups without weight decay."""
+        if self.model_init is not None:  # a training has begun, with a new model
+            self.vbdrop.prepare_(self.args, self.model)
         optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
         self.vbdrop.separate_rates_(optimizer, self._steps())
         return optimizer
