@@ -10,15 +10,46 @@ CURVE = ((10.0, 1.0), (100.0, 2.0), (1000.0, 6.0))
 FROM_100 = ((100.0, 2.0), (144.0, 3.0))
 
 
-def test_the_curve_is_that_of_the_details_without_what_has_nothing_left(tiny, write_record):
-    record = write_record(tiny())
-    assert threshold_curve(record) == ()
-    sweep = [{"weights": 100, "nonzero": n, "compact_weights": 2 * n, "error": 10.0 - n} for n in (0, 1, 5)]
-    (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+@pytest.fixture
+def swept(tiny, write_record):
+    """Writes the record of a network at rising thresholds, of which one is its own: what is left, and the error."""
+
+    def write(points, own):
+        record = write_record(tiny())
+        sweep = [
+            {
+                "threshold": k / 2,
+                "own": k == own,
+                "weights": 100,
+                "nonzero": n,
+                "compact_weights": 2 * n,
+                "error": error,
+            }
+            for k, (n, error) in enumerate(points)
+        ]
+        (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+        return record
+
+    return write
+
+
+def test_the_curve_is_that_of_the_details_without_what_has_nothing_left(swept):
+    record = swept([(0, 10.0), (1, 9.0), (5, 5.0)], own=2)
     assert threshold_curve(record) == ((20.0, 5.0), (100.0, 9.0))
     assert threshold_curve(record, "compact_weights") == ((10.0, 5.0), (50.0, 9.0))
     (record.folder / "details.json").write_text(json.dumps({"sweep": None}))
     assert threshold_curve(record) == ()
+    (record.folder / "details.json").unlink()
+    assert threshold_curve(record) == ()
+
+
+def test_the_curve_begins_with_the_network_itself_unless_larger_ones_are_asked_for(swept):
+    points = [(1, 9.0), (4, 4.0), (4, 5.0), (5, 3.0), (10, 2.0)]
+    record = swept(points, own=2)
+    assert threshold_curve(record) == ((25.0, 5.0), (25.0, 4.0), (100.0, 9.0))
+    assert threshold_curve(record, larger=True) == ((10.0, 2.0), (20.0, 3.0), (25.0, 5.0), (25.0, 4.0), (100.0, 9.0))
+    assert at_one_size([threshold_curve(record)], [threshold_curve(swept(points, own=1))]) == (25.0, 5.0, 4.0)
+    assert threshold_curve(swept([(0, 90.0), (5, 5.0)], own=0)) == ()  # nothing is left of it to be cut
 
 
 @pytest.mark.parametrize(

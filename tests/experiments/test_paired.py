@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from vbdrop.experiments.paired import LEAST, holm, paired, t_quantile, t_two_sided
+from vbdrop.experiments.paired import COUNTED, LEAST, holm, paired, t_quantile, t_two_sided
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 12), 30, 31])
@@ -39,8 +39,13 @@ def test_a_few_pairs_have_no_interval(n):
 
 
 def test_pairs_that_differ_by_the_same_amount():
-    same = dict.fromkeys(range(3), 1.0)
-    assert (paired(same, same).p, paired(same, dict.fromkeys(range(3), 2.0)).p) == (1.0, 0.0)
+    same, more = dict.fromkeys(range(3), 1.0), dict.fromkeys(range(3), 2.0)
+    assert (paired(same, same).p, paired(same, more).p) == (1.0, 0.0)
+    assert paired(same, same, COUNTED).p == 1.0
+    counted = paired(same, more, COUNTED)
+    assert counted.p == pytest.approx(2 * stats.t.sf(3**0.5 / COUNTED, 2))
+    assert counted.high - counted.mean == pytest.approx(stats.t.ppf(0.975, 2) * COUNTED / 3**0.5)
+    assert paired({0: 1.0, 1: 2.0, 2: 4.0}, same, COUNTED) == paired({0: 1.0, 1: 2.0, 2: 4.0}, same)
 
 
 def test_a_network_with_nothing_left_decides_nothing():

@@ -1,6 +1,7 @@
 """Many runs by several processes: none twice, none lost, whatever happens."""
 
 import os
+import queue
 import signal
 import threading
 from contextlib import suppress
@@ -11,6 +12,7 @@ import pytest
 from tests.stress import only_in_stress
 
 from vbdrop.experiments import Runner, execute, record_of
+from vbdrop.experiments.runner import Processes
 
 
 def still_missing(runs, records):
@@ -128,6 +130,106 @@ def test_what_is_missing_is_asked_again_when_a_run_ends(tiny, tmp_path):
 
     summary = Runner(tmp_path).make(missing)
     assert [config.id for config in summary.finished] == [trial.id, final.id]
+
+
+class Workers:
+    """A cluster without processes: each worker ends a run at once, unless it is told to do something else."""
+
+    def __init__(self, size, kinds=lambda worker, config: ["finished"]):
+        self.size, self.kinds, self.hired = size, kinds, []
+
+    def worker(self, events):
+        self.hired.append(Hired(len(self.hired), events, self.kinds))
+        return self.hired[-1]
+
+
+class Hired:
+    """One of its workers, which does nothing more once it has died."""
+
+    def __init__(self, number, events, kinds):
+        self.number, self.events, self.kinds = number, events, kinds
+        self.config, self.runs, self.dead, self.stopped = None, [], False, False
+
+    def start(self, config, task):
+        self.config = config
+        self.runs.append(config.id)
+        for kind in [] if self.dead else self.kinds(self.number, config):
+            self.dead = kind == "died"
+            self.events.put((self, {"kind": kind, "done": 1, "steps": 2, "said": ""}))
+
+    def last_words(self):
+        return "gone"
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_a_worker_that_dies_without_a_run_gets_no_other_run(tiny, reseeded, tmp_path):
+    first, second, third, fourth = (reseeded(tiny(), seed) for seed in range(4))
+    cluster = Workers(2, lambda worker, config: ["finished", "died"] if config is first else ["finished"])
+    watch = Watch()
+
+    def missing():  # the last two depend on the second
+        ended = {event[1] for event in watch.events if event[0] == "ended"}
+        runs = (first, second, third, fourth) if second.id in ended else (first, second)
+        return [run for run in runs if run.id not in ended]
+
+    summary = Runner(tmp_path, cluster=cluster, watcher=watch).make(missing, seconds=5)
+    assert [config.id for config in summary.finished] == [run.id for run in (first, second, third, fourth)]
+    assert [worker.runs for worker in cluster.hired] == [[first.id], [second.id, third.id], [fourth.id]]
+    assert cluster.hired[0].stopped
+
+
+def test_a_run_whose_worker_dies_before_any_progress_is_started_again_once(tiny, tmp_path):
+    run = tiny()
+
+    def make(kinds):
+        watch, cluster = Watch(), Workers(1, kinds)
+        runner = Runner(tmp_path, cluster=cluster, watcher=watch)
+        summary = runner.make(lambda: [] if ("ended", run.id, None) in watch.events else [run], seconds=5)
+        assert all(worker.stopped for worker in cluster.hired)
+        return len(summary.finished), [error for _, error in summary.failed], [event[-1] for event in watch.events]
+
+    assert make(lambda worker, config: ["finished" if worker else "died"]) == (1, [], [run.id, "", run.id, None])
+    assert make(lambda worker, config: ["died"]) == (0, ["gone"], [run.id, "", run.id, "gone"])
+    assert make(lambda worker, config: ["progress", "died"]) == (0, ["gone"], [run.id, run.id, "gone"])
+
+
+def test_a_process_that_did_not_read_its_task_can_be_stopped(tiny):
+    events = queue.Queue()
+    worker = Processes(1).worker(events)
+    (pid,) = children()
+    os.kill(pid, signal.SIGKILL)
+    assert events.get(timeout=60) == (worker, {"kind": "died"})
+    worker.start(tiny(), {})
+    assert worker.last_words() == "its process was killed by signal 9"
+    worker.stop()
+    assert children() == set()
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_line_has_died(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("""#!/bin/sh\nprintf '{"kind": "prog'\n""")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    events = queue.Queue()
+    worker = Processes(1).worker(events)
+    assert events.get(timeout=60) == (worker, {"kind": "died"})
+    worker.stop()
+
+
+def test_no_run_is_started_while_a_smaller_cluster_is_full(tiny, reseeded, tmp_path):
+    runs = [reseeded(tiny(), seed) for seed in range(20)]
+
+    def kinds(worker, config):
+        if worker < 3:
+            return []
+        cluster.size = 1  # the nodes of the other three are lost
+        return ["finished"]
+
+    cluster = Workers(4, kinds)
+    Runner(tmp_path, cluster=cluster).make(lambda: runs, seconds=0.5)
+    assert len(cluster.hired) == 4
 
 
 def test_nothing_to_do_starts_nothing(tmp_path):

@@ -134,6 +134,31 @@ def test_older_runs_are_shown_where_there_are_no_others_and_never_count(book, wr
     assert fresh.older_runs(fresh.cell("vbd-low-error", "lenet-300-100")) == []  # what sets it apart was not chosen
 
 
+@pytest.mark.parametrize(
+    ("number", "row", "column", "other"),
+    [
+        (5, "vbd", "lenet-5", {"weighting": "positions"}),  # VIBNet's
+        (1, "vd-kingma", "340", {"noise": "a"}),
+        (1, "vd-kingma", "340", {"per": "unit"}),
+    ],
+)
+def test_older_runs_of_another_method_in_one_class_fill_no_row(number, row, column, other, tmp_path, write_record):
+    book = Book(protocol_of(number), tmp_path, {"mnist": "ab"})
+    old = replace(book.cell(row, column).finals[0], arithmetic="kernels")
+    write_record(replace(old, hyper={**old.hyper, **other}))
+    assert book.older_runs(book.cell(row, column)) == []
+    own = write_record(replace(old, hyper={**old.hyper, "kl_weight": 7.0}))
+    again = Book(book.protocol, tmp_path, {"mnist": "ab"})
+    assert [record.folder for record in again.older_runs(again.cell(row, column))] == [own.folder]
+
+
+def test_an_older_run_may_have_any_value_that_is_chosen_for_its_row(tmp_path, write_record):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    old = replace(book.cell("vbd", "340").finals[0], arithmetic="kernels")
+    write_record(replace(old, hyper={**old.hyper, "per": "unit"}))
+    assert len(book.older_runs(book.cell("vbd", "340"))) == 1
+
+
 def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path):
     wanted, fallback = (
         Book(protocol_of(3), tmp_path, {"svhn": "ab"}, chosen).cell("vbd", "1") for chosen in (None, {"svhn": "block"})

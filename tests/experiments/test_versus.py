@@ -29,8 +29,8 @@ def make(tmp_path, write_record, write_trials):
                 record = write_record(config, tmp_path, error=error, ratio=ratio, compact_ratio=ratio)
                 if curve is not None:
                     sweep = [
-                        {"weights": 1000.0, "nonzero": 1000 / (ratio * times), "compact_weights": 1000 / ratio / times,
-                         "error": error + worse}
+                        {"threshold": -times, "own": times == 1, "weights": 1000.0, "nonzero": 1000 / (ratio * times),
+                         "compact_weights": 1000 / ratio / times, "error": error + worse}
                         for times, worse in curve
                     ]  # fmt: skip
                     (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
@@ -44,6 +44,18 @@ def test_errors_are_compared_seed_by_seed(make):
     assert (found.where, found.basis, found.size) == ("Table 3, scale 1", "error", None)
     assert (found.error.mean, found.error.n) == (pytest.approx(-3.4 / 3), 3)
     assert found.decisive is found.error
+
+
+def test_three_equal_differences_of_counts_are_not_certain(make):
+    found, more = (
+        compared(make(3, "1", [(13.0, 1), (13.2, 1), (13.1, 1)], [(13.0 + gap, 1), (13.2 + gap, 1), (13.1 + gap, 1)]))[
+            0
+        ]
+        for gap in (0.01, 0.5)
+    )
+    assert 0.05 < found.error.p < 1
+    assert found.error.low < 0 < found.error.high
+    assert 0 < more.error.p < 0.05
 
 
 def test_one_run_each_shows_a_direction_and_decides_nothing(make):

@@ -21,3 +21,9 @@ def test_three_hidden_layers_of_equal_width(units):
 
 def test_no_hidden_layer_is_a_linear_classifier():
     assert MLP([], inputs=4, classes=2)(torch.zeros(1, 4)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("hidden", [5, None, "300"])
+def test_hidden_widths_that_are_no_sequence_are_named(hidden):
+    with pytest.raises(ValueError, match=f"`hidden` must be a sequence of .* got {hidden!r}"):
+        MLP(hidden)

@@ -1,6 +1,7 @@
 """What every network of the table must do, and the errors of `build`."""
 
 import io
+import re
 
 import pytest
 import torch
@@ -90,9 +91,10 @@ def test_classes_is_the_number_of_outputs(name):
     assert small(name, classes=7).eval()(inputs(name, 1)).shape == (1, 7)
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"mlp, lenet-300-100, .*, vgg; got 'resnet'"):
-        models.build("resnet")
+@pytest.mark.parametrize("name", ["resnet", ["mlp"], None])
+def test_an_unknown_name_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match=rf"`name` must be one of mlp, .*, vgg; got {re.escape(repr(name))}"):
+        models.build(name)
 
 
 def test_an_argument_of_another_network_is_refused():

@@ -90,7 +90,7 @@ def points_of(protocol: Protocol, column: Column, records: Path, *, on_validatio
                     error=result["error"],
                     seed=config.budget.seed,
                     setting=_setting(row, column, config),
-                    curve=threshold_curve(record, size),
+                    curve=threshold_curve(record, size, larger=True),
                 )
             )
     return found

@@ -13,12 +13,15 @@ Curve: TypeAlias = tuple[tuple[float, float], ...]
 """Pairs of compression ratio (how many times fewer weights) and error in percent, ordered by ratio."""
 
 
-def threshold_curve(record: Record, size: Literal["nonzero", "compact_weights"] = "nonzero") -> Curve:
-    """Read the results of a run at thresholds other than its own; empty if its record does not have them.
+def threshold_curve(
+    record: Record, size: Literal["nonzero", "compact_weights"] = "nonzero", *, larger: bool = False
+) -> Curve:
+    """Read the results of a run at its own threshold and lower ones; empty if its record does not have them.
 
     Args:
         record: The record of a run that has ended.
         size: What is counted: non-zero weights, or weights between live units.
+        larger: Also at higher thresholds, which keep weights that are dead in the trained network.
 
     Raises:
         RecordError: The file is damaged.
@@ -30,7 +33,10 @@ def threshold_curve(record: Record, size: Literal["nonzero", "compact_weights"] 
     """
     path = record.folder / DETAILS
     sweep = (read_json(path)["sweep"] if path.is_file() else None) or []
-    return tuple(sorted((point["weights"] / point[size], point["error"]) for point in sweep if point.get(size)))
+    highest = max((point["threshold"] for point in sweep if larger or point["own"]), default=-math.inf)
+    kept = [point for point in sweep if point["threshold"] <= highest and point.get(size)]
+    kept.sort(key=lambda point: (-point[size], -point["threshold"]))
+    return tuple((point["weights"] / point[size], point["error"]) for point in kept)
 
 
 def error_at(curve: Curve, ratio: float) -> float | None:
@@ -70,7 +76,7 @@ def at_one_size(first: Sequence[Curve], second: Sequence[Curve]) -> AtOneSize | 
     """Compare two groups of networks at the same size: the largest that all of them can be cut to.
 
     Args:
-        first: A curve for each network of the first group.
+        first: A curve for each network of the first group, which begins at its own size.
         second: The same for the second.
 
     Returns:

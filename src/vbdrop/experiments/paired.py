@@ -16,6 +16,10 @@ LEAST = 3
 LEVEL = 0.95
 """The level of an interval; a test decides at one minus it."""
 
+COUNTED = 0.01
+"""The least standard deviation of differences of errors, in points: one example of 10,000. Errors are counts, and a few
+equal differences do not make the next one certain."""
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -41,12 +45,13 @@ class Paired:
         return f"{self.mean:+.2f}, {self.low:+.2f} to {self.high:+.2f} (n = {self.n})"
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | None:
+def paired(first: Mapping[int, float], second: Mapping[int, float], least: float = 0.0) -> Paired | None:
     """Compare two methods over the seeds that both have.
 
     Args:
         first: Seed -> the figure of the first method.
         second: The same for the second.
+        least: The least standard deviation of the differences: `COUNTED` for errors.
 
     Returns:
         The difference; None if they share no seed.
@@ -63,7 +68,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | 
     mean, n = statistics.fmean(gaps), len(gaps)
     if n < LEAST or not all(map(math.isfinite, gaps)):
         return Paired(mean, None, None, None, n)
-    error = statistics.stdev(gaps) / math.sqrt(n)
+    error = max(least, statistics.stdev(gaps)) / math.sqrt(n)
     reach = t_quantile((1 + LEVEL) / 2, n - 1) * error
     p = t_two_sided(mean / error, n - 1) if error else float(mean == 0)
     return Paired(mean, mean - reach, mean + reach, p, n)

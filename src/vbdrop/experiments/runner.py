@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
@@ -30,7 +31,7 @@ class Watcher(Protocol):
         """A run did some steps."""
 
     def ended(self, config: Config, error: str | None) -> None:
-        """A run ended, failed, or was left to another runner (with an empty string)."""
+        """A run ended or failed; with an empty string, it was left to another runner, or is about to start again."""
 
 
 class Unwatched:
@@ -136,17 +137,16 @@ class _Process:
     def _read(self, events: Events) -> None:
         if self._process.stdout is not None:
             for line in self._process.stdout:
-                events.put((self, json.loads(line)))
+                with suppress(json.JSONDecodeError):  # a line that was cut off when the process was killed
+                    events.put((self, json.loads(line)))
         events.put((self, {"kind": "died"}))
 
     def start(self, config: Config, task: dict[str, Any]) -> None:
         self.config = config
         if self._process.stdin is not None:
-            try:
+            with suppress(BrokenPipeError):  # it died, and its reader says so
                 self._process.stdin.write(json.dumps({**task, "config": config.as_dict()}) + "\n")
                 self._process.stdin.flush()
-            except BrokenPipeError:
-                pass  # it died, and its reader says so
 
     def last_words(self) -> str:
         """Why it died."""
@@ -162,14 +162,16 @@ class _Process:
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # of a task that it did not read
+                    stream.close()
 
 
 class Runner:
     """Makes runs with several processes of one thread each.
 
     A run is locked while a process works on it, so several runners can share a folder of records. A runner may be
-    stopped at any time, with Ctrl-C or ``kill -9``: the next one resumes from the last checkpoints.
+    stopped at any time, with Ctrl-C or ``kill -9``: the next one resumes from the last checkpoints. If a process dies,
+    its run has failed; one that had not made any progress is started again, once.
 
     Args:
         records: The folder of records.
@@ -219,6 +221,7 @@ class Runner:
         idle: list[Worker] = []
         active: list[Worker] = []
         elsewhere: set[str] = set()
+        begun: set[str] = set()
         try:
             while True:
                 runs = missing() if runs is None else runs
@@ -235,11 +238,16 @@ class Runner:
                         runs = None  # it may have ended there
                     continue
                 if event["kind"] == "progress" and worker.config is not None:
+                    begun.add(worker.config.id)
                     self.watcher.progressed(worker.config, event["done"], event["steps"], event["said"])
                 elif worker in active:
                     active.remove(worker)
+                    idle.append(worker)
                     runs = None
-                    self._ended(worker, event, summary, elsewhere, idle)
+                    self._ended(worker, event, summary, elsewhere, begun)
+                if event["kind"] == "died" and worker in idle:
+                    idle.remove(worker)
+                    worker.stop()
         finally:
             for worker in (*idle, *active):
                 worker.stop()
@@ -250,14 +258,14 @@ class Runner:
         return [config for config in runs if config.id not in taken]
 
     def _hand_out(self, ready: list[Config], idle: list[Worker], active: list[Worker]) -> None:
-        for config in ready[: self.workers - len(active)]:
+        for config in ready[: max(0, self.workers - len(active))]:
             worker = idle.pop() if idle else self.cluster.worker(self._events)
             active.append(worker)
             self.watcher.started(config)
             worker.start(config, self._task)
 
     def _ended(
-        self, worker: Worker, event: dict[str, Any], summary: RunsSummary, elsewhere: set[str], idle: list[Worker]
+        self, worker: Worker, event: dict[str, Any], summary: RunsSummary, elsewhere: set[str], begun: set[str]
     ) -> None:
         config = worker.config
         if config is None:
@@ -268,13 +276,12 @@ class Runner:
         elif event["kind"] == "busy":
             elsewhere.add(config.id)
             error = ""
+        elif event["kind"] == "died" and config.id not in begun:
+            begun.add(config.id)  # it is still missing, so it is started again
+            error = ""
         else:
             error = worker.last_words() if event["kind"] == "died" else event["error"]
             summary.failed.append((config, error))
             summary.traces[config.name] = event.get("trace", "")
         self.watcher.ended(config, error)
-        if event["kind"] == "died":
-            worker.stop()
-        else:
-            worker.config = None
-            idle.append(worker)
+        worker.config = None

@@ -54,13 +54,23 @@ def settings(row: Row, trials: int) -> list[Method]:
         >>> [method.rate for method in settings(row, trials=2)]
         [0.2, 0.5]
     """
-    knobs = method_named(row.method).knobs if row.knobs is None else row.knobs
-    knobs = {name: values for name, values in knobs.items() if name not in row.fixed}
+    knobs = knobs_of(row)
     grid = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
     if len(grid) > trials:
         last = len(grid) - 1
         grid = [grid[round(last * i / (trials - 1)) if trials > 1 else last // 2] for i in range(trials)]
     return [make_method(row.method, {**row.fixed, **setting}) for setting in grid]
+
+
+def knobs_of(row: Row) -> dict[str, tuple[Any, ...]]:
+    """Return the hyper-parameters that are chosen for a row, each with the values that are tried.
+
+    Example:
+        >>> knobs_of(Row("vbd", "VBD", "vbd-rates", {"rate": 0.1}))
+        {'per': ('weight', 'unit'), 'kl_weight': (0.1, 1.0)}
+    """
+    knobs = method_named(row.method).knobs if row.knobs is None else row.knobs
+    return {name: values for name, values in knobs.items() if name not in row.fixed}
 
 
 def simplicity(method: Method) -> int:

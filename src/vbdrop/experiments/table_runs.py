@@ -12,7 +12,7 @@ from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
 from vbdrop.experiments.search import along_a_scale, halving, is_scale
-from vbdrop.experiments.selection import hopeful, mean_result, ranked, settings, simplicity, within
+from vbdrop.experiments.selection import hopeful, knobs_of, mean_result, ranked, settings, simplicity, within
 from vbdrop.train import Method, RecordError
 
 ARITHMETIC = "plain"
@@ -279,7 +279,7 @@ class Book:
         if cell.row.margin == 0 or self.protocol.quick:
             return []
         row = self.protocol.row(cell.row.pooled.get(cell.column.key, cell.row.key))
-        fixed = {name: _as_json(value) for name, value in row.fixed.items()}
+        fixed = _fixed(row)
         kinds: dict[str, list[tuple[Config, Record]]] = {}
         for record, config in self._recorded():
             if self._is_older(cell, config) and fixed.items() <= config.hyper.items() and record.finished:
@@ -350,6 +350,20 @@ def _recorded_checksums(records: Path) -> dict[str, str]:
         if config is not None:
             seen.setdefault(config.data, Counter())[config.checksum] += 1
     return {name: counter.most_common(1)[0][0] for name, counter in seen.items()}
+
+
+def _fixed(row: Row) -> dict[str, object]:
+    """The settings that make a run one of this row: what it fixes, and the words that it leaves at their defaults.
+
+    A word says which method it is, not how strong: ``weighting`` alone is what separates VIBNet from VBD on gates.
+    """
+    knobs = knobs_of(row)
+    every = make_method(row.method, row.fixed).settings()
+    return {
+        name: _as_json(value)
+        for name, value in every.items()
+        if name in row.fixed or (isinstance(value, str) and name not in knobs)
+    }
 
 
 def _as_json(value: object) -> object:

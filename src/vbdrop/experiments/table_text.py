@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from vbdrop.experiments.curves import CLOSE, at_one_size
-from vbdrop.experiments.paired import LEAST, paired
+from vbdrop.experiments.paired import COUNTED, LEAST, paired
 from vbdrop.experiments.protocol import Column, Protocol
 from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import Stat, Table, TableCell
@@ -321,7 +321,8 @@ def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
     if cell.ours is None or base is None or base.ours is None:
         return NONE, NONE, NONE
     same = at_one_size(cell.curves, base.curves)
-    pairs = paired(*({run.seed: run.error for run in each.by_seed} for each in (cell, base)))
+    first, second = ({run.seed: run.error for run in each.by_seed} for each in (cell, base))
+    pairs = paired(first, second, COUNTED)
     sure = "" if pairs is None or pairs.low is None else f" ({pairs.low:+.2f} to {pairs.high:+.2f})"
     return (
         f"{cell.ours.error.mean - base.ours.error.mean:+.2f}{sure}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from vbdrop.experiments.curves import at_one_size
-from vbdrop.experiments.paired import LEVEL, Paired, paired
+from vbdrop.experiments.paired import COUNTED, LEVEL, Paired, paired
 from vbdrop.experiments.tables import SeedRun, Table, TableCell
 from vbdrop.sheets import Sheet
 
@@ -61,7 +61,7 @@ def contest(table: Table, ours: TableCell, rival: TableCell) -> Contest | None:
         ours: The cell of the paper's method.
         rival: The other cell.
     """
-    error = paired(_by_seed(ours, _error), _by_seed(rival, _error))
+    error = paired(_by_seed(ours, _error), _by_seed(rival, _error), COUNTED)
     if error is None:
         return None
     size = None
@@ -81,7 +81,7 @@ def _decisive(ours: TableCell, rival: TableCell, error: Paired, size: Paired) ->
             same[run.seed] = found
     if len(same) == error.n:
         first, second = ({seed: getattr(each, name) for seed, each in same.items()} for name in ("first", "second"))
-        return paired(first, second), "one size"
+        return paired(first, second, COUNTED), "one size"
     if size.mean * error.mean < 0:
         return error, "dominance"
     return None, "trade-off"

@@ -25,6 +25,8 @@ class MLP(nn.Module):
 
     def __init__(self, hidden: Sequence[int], *, inputs: int = 784, classes: int = 10) -> None:
         super().__init__()
+        if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+            raise ValueError(f"`hidden` must be a sequence of the units of each hidden layer; got {hidden!r}.")
         self.arguments = {"hidden": list(hidden), "inputs": inputs, "classes": classes}
         widths = [checked("inputs", inputs), *(checked("hidden", width) for width in hidden)]
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))

@@ -55,7 +55,7 @@ def build(name: str, **arguments: float) -> nn.Module:
         >>> build("kingma-cnn", scale=2).fc1
         Linear(in_features=6272, out_features=256, bias=True)
     """
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise ValueError(f"`name` must be one of {', '.join(MODELS)}; got {name!r}.")
     try:
         return MODELS[name].factory(**arguments)

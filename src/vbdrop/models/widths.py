@@ -1,6 +1,7 @@
 """Checks layer widths given by the user, and scales them by a factor."""
 
 import math
+from numbers import Real
 
 
 def checked(name: str, width: int) -> int:
@@ -22,6 +23,10 @@ def scaled(width: int, name: str, factor: float) -> int:
         >>> scaled(32, "scale", 1.5)
         48
     """
-    if not (math.isfinite(factor) and int(width * factor) >= 1):
-        raise ValueError(f"`{name}` must leave every layer at least one unit, {width} * {name} >= 1; got {factor!r}.")
+    is_number = isinstance(factor, Real) and not isinstance(factor, bool)
+    if not (is_number and math.isfinite(factor) and int(width * factor) >= 1):
+        raise ValueError(
+            f"`{name}` must be a number that leaves every layer at least one unit, {width} * {name} >= 1; "
+            f"got {factor!r}."
+        )
     return int(width * factor)

@@ -42,18 +42,21 @@ def write(tmp_path):
         }
         (record.folder / "result.json").write_text(json.dumps({**result, **counted, **ratios}))
         if sweep is not None:
-            points = [{"weights": 1000, "nonzero": left, "error": error} for left, error in sweep]
+            points = [
+                {"threshold": -k, "own": k == 1, "weights": 1000, "nonzero": left, "error": error}
+                for k, (left, error) in enumerate(sweep)
+            ]
             (record.folder / "details.json").write_text(json.dumps({"sweep": points}))
 
     return write
 
 
 def test_a_run_is_a_point_with_its_line(write, tmp_path):
-    write("vbd-weights", 1.8, 20, sweep=[(20, 1.8), (10, 2.5), (0, 90.0)], hyper={"kl_weight": 2.0})
+    write("vbd-weights", 1.8, 20, sweep=[(40, 1.7), (20, 1.8), (10, 2.5), (0, 90.0)], hyper={"kl_weight": 2.0})
     write("sparse-vd", 1.9, 10, seed=2)
     vd, vbd = sorted(points_of(TABLE, COLUMN, tmp_path), key=lambda point: point.method)
     assert (vbd.method, vbd.ratio, vbd.error, vbd.setting) == ("VBD", 50.0, 1.8, "kl_weight = 2")
-    assert vbd.curve == ((50.0, 1.8), (100.0, 2.5))
+    assert vbd.curve == ((25.0, 1.7), (50.0, 1.8), (100.0, 2.5))
     assert (vd.method, vd.ratio, vd.seed, vd.curve) == ("Sparse VD", 100.0, 2, ())
 
 
