@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import transformers as hf
 from torch import nn
 
 import vbdrop
 from benchmarks.mails import LENGTH, PAD, WORDS, Mails, load_mails
-from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
 from vbdrop.layers.modes import Filter
 
 BATCH, LR, DECAY = 16, 1e-3, 0.01
@@ -47,6 +45,8 @@ class Network(NamedTuple):
 
 
 def bert() -> nn.Module:
+    import transformers as hf
+
     config = hf.BertConfig(
         vocab_size=WORDS, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=512,
         max_position_embeddings=LENGTH, pad_token_id=PAD,
@@ -55,6 +55,8 @@ def bert() -> nn.Module:
 
 
 def gpt2() -> nn.Module:
+    import transformers as hf
+
     config = hf.GPT2Config(
         vocab_size=WORDS, n_embd=128, n_layer=2, n_head=4, n_inner=512, n_positions=LENGTH, pad_token_id=PAD,
         bos_token_id=None, eos_token_id=None,
@@ -78,6 +80,10 @@ NETWORKS = {
 
 def run(network: Network, seed: int, steps: int, train: Mails, test: Mails, *, small: bool) -> dict[str, Any]:
     """Train once, and count and test what came out."""
+    import transformers as hf
+
+    from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
+
     hf.set_seed(seed)
     model = network.build()
     example = {name: value[None].expand(2, -1) for name, value in train[0].items() if name != "labels"}
