@@ -23,6 +23,8 @@ def test_it_says_what_is_in_use(vbdrop, compiler, switched_on):
     assert found["compiler"]["version"] != "unknown"
     every = {extra for extra in metadata("vbdrop").get_all("Provides-Extra") if extra not in ("all", "docs", "dev")}
     assert set(found["extras"]) == every >= {"cli", "ray"}
+    assert "ray" in found["extras"]["ray"]
+    assert "vbdrop" not in found["extras"]["ray"], "it includes other extras of vbdrop"
     assert set(found["extras"]["cli"]) == {"typer", "rich"}
     assert all(version[0].isdigit() for version in found["extras"]["cli"].values())
 

@@ -58,6 +58,7 @@ def test_a_model_of_ones_own_becomes_small_files(vbdrop, own):
     result = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:loaders", "--loss", "own_module:loss")
     assert result.code == 0, result.err
     assert "macs before" in result.out
+    assert all(f"small/{name}" in result.out for name in ("small.safetensors", "small.onnx", "small.c"))
     assert {"small.safetensors", "small.onnx", "small.c", "small.h", "result.json", "report.html"} <= {
         path.name for path in (own / "small").iterdir()
     }

@@ -72,6 +72,7 @@ def _packages(extra: str) -> dict[str, str]:
         if re.search(rf"extra == ['\"]{extra}['\"]", condition):
             package = re.split(r"[^\w.-]", name.strip(), maxsplit=1)[0]
             found[package] = installed_version(package)
+    found.pop("vbdrop", None)  # an extra may include another one
     return found
 
 

@@ -180,7 +180,7 @@ def write_files(result: ShrinkResult, folder: Path) -> tuple[list[str], dict[str
     files, figures = write_walk(result, folder / "report.html", "small")
     for name in EXPORTS:
         try:
-            files.append(str(result.export(folder / name)))
+            files.append(str(folder / str(result.export(folder / name))))
         except (ExportError, ImportError, ValueError) as error:
             missing[name] = str(error).splitlines()[0]
     write_atomically(folder / RESULT, json.dumps(figures, indent=1).encode())
