@@ -50,16 +50,18 @@ def test_macs_are_met_to_one_unit(limit):
 
 
 def test_another_element_goes_where_the_next_one_would_end_far_below_the_limit():
-    model = nn.Sequential(nn.Linear(10, 2, bias=False), nn.ReLU(), nn.Linear(2, 40, bias=False))
+    layers = [nn.Linear(10, 20, bias=False), nn.ReLU(), nn.Linear(20, 2, bias=False), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(2, 40, bias=False))
     vbdrop.convert_(model, vbdrop.Units())
     with torch.no_grad():
-        model[2].gate.log_sigma2.copy_(torch.tensor([3.0, 2.0]))  # a hidden unit is worth the least, and costs half
+        model[4].gate.log_sigma2.copy_(torch.tensor([3.0, 2.0]))  # a unit of these is worth the least, and costs 60
+        model[2].gate.log_sigma2.fill_(-1.0)
         model[0].gate.log_sigma2.fill_(-1.0)
     counter = SizeCounter(model, (torch.zeros(1, 10),))
     costs = CostModel(model, counter, "macs")
-    (first, _) = exact_cut(model, costs, lambda plain: counter.count_plain(plain).macs, 99)
-    assert counter.before.macs == 100
-    assert int(first.sum()) == 1  # one input in the place of a hidden unit
+    (_, first, second) = exact_cut(model, costs, lambda plain: counter.count_plain(plain).macs, 319)
+    assert counter.before.macs == 320
+    assert (int(first.sum()), int(second.sum())) == (1, 0)  # one of the first units, which costs 12, in its place
 
 
 def test_what_goes_is_worth_less_than_what_stays():

@@ -41,6 +41,18 @@ def test_they_are_those_of_compress(dead):
     assert sizes.shapes["conv1.weight"] == tuple(small.model.conv1.weight.shape)
 
 
+@pytest.mark.parametrize(("dead", "columns"), [(1, 20), (10, 10)])
+def test_a_forward_that_would_hardly_pay_is_not_counted_as_new(dead, columns):
+    model, x = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 5)), torch.randn(2, 20)
+    vbdrop.convert_(model, vbdrop.Units())
+    counter = SizeCounter(model, (x,))
+    with torch.no_grad():
+        model[0].gate.log_sigma2[:dead] = 9.0
+    sizes, after = counter.count(model), vbdrop.compress(model, x).summary().after
+    assert sizes.shapes["0.weight"] == (30, columns)
+    assert (sizes.weights, sizes.bytes, sizes.macs) == (after.nonzeros, after.bytes, after.macs)
+
+
 def test_before_counts_everything():
     counter = SizeCounter(gated(3), (torch.randn(2, 1, 8, 8),))
     plain = Net()

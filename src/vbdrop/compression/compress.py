@@ -20,7 +20,7 @@ from vbdrop.compression.files.model_file import built_with, save
 from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.replaced_modules import note_replaced, with_own_classes
-from vbdrop.compression.removal import Removal, remove
+from vbdrop.compression.removal import REWRITE_GAIN, Removal, remove
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.size_limits import SizeLimits, threshold_for
 from vbdrop.compression.summary import Summary, summarise
@@ -104,7 +104,7 @@ def compress(
     max_macs: int | None = None,
     max_weights: int | None = None,
     rewrite: bool = True,
-    rewrite_gain: float = 0.1,
+    rewrite_gain: float = REWRITE_GAIN,
     recalibrate: Tensor | Batches | Literal[False] | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
     elbo: ELBO | None = None,

@@ -31,6 +31,9 @@ FEW_EXAMPLES = 3
 
 REFUSES = "so does the model that was given"
 
+REWRITE_GAIN = 0.1
+"""By which share of the weights a new forward must beat the class's own to replace it, by default."""
+
 
 class Removal(NamedTuple):
     """A small model, the plan that made it, and what was left and why."""
@@ -93,6 +96,21 @@ def remove(
         if plan.program:
             reasons = {"forward": f"it cannot be replaced, since then {said}"}
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
+
+
+def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Plan:
+    """The plan that `compress` tries first for a plain model with exact zeros, without trying it.
+
+    Example:
+        >>> from vbdrop.analysis.graph import trace
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
+        >>> with torch.no_grad():
+        ...     _ = model[0].weight[1].zero_()
+        >>> likely_plan(trace(model, (torch.zeros(4, 2),)), model).shape_after("0.weight")
+        [2, 2]
+    """
+    plan, _, _ = next(_candidates(traced, model, rewrite, REWRITE_GAIN))
+    return plan
 
 
 def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module | None, str | None]:

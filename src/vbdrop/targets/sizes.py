@@ -14,6 +14,7 @@ from vbdrop.analysis.weight_uses import positions
 from vbdrop.compression.make_plan import make_plan
 from vbdrop.compression.masking import masked_copy
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.compression.removal import likely_plan
 from vbdrop.compression.rewriting.apply_plan import small_state
 from vbdrop.compression.summary import each_once, stored_bytes
 from vbdrop.layers.modes import Filter
@@ -116,15 +117,8 @@ class SizeCounter:
 
     def count_plain(self, plain: nn.Module) -> Sizes:
         """The same for a plain model with zeros for what is dead."""
-        plan, state = self._small(plain)
-        return _sizes(plain, state, plan, self.counted)
-
-    def _small(self, plain: nn.Module) -> tuple[Plan, Mapping[str, Tensor]]:
-        draft = make_plan(self._traced, plain, rewritten=self.rewrite)
-        if self.rewrite and draft.program is None and not draft.keeps_forward:
-            draft = make_plan(self._traced, plain, rewritten=False)
-        plan = draft.plan if draft.program is None else draft.program
-        return plan, small_state(plan, plain)
+        plan = likely_plan(self._traced, plain, rewrite=self.rewrite)
+        return _sizes(plain, small_state(plan, plain), plan, self.counted)
 
 
 def _sizes(
