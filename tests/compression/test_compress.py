@@ -1,11 +1,10 @@
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
 from tests.compression.nets import MLP, NETS, difference, mask_units_, randomise_, shapes
 from tests.convert.outside import Attention, TiedDecoder
+from tests.processes import run
 from torch import fx, nn
 from torch.nn.utils import prune
 
@@ -219,7 +218,8 @@ def test_a_plan_rebuilds_the_small_model_in_a_new_process(tmp_path):
     mask_units_(model, 0.5)
     small = compress(model, x)
     torch.save((small.plan.to_json(), small.model.state_dict(), x, small.model(x)), tmp_path / "small.pt")
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "small.pt")], check=True)
+    done = run(SCRIPT, str(tmp_path / "small.pt"))
+    assert done.code == 0, done.error
 
 
 class Counting(nn.Module):

@@ -4,6 +4,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -198,7 +199,9 @@ def test_a_run_whose_worker_dies_before_any_progress_is_started_again_once(tiny,
 def test_a_process_that_did_not_read_its_task_can_be_stopped(tiny):
     events = queue.Queue()
     worker = Processes(1).worker(events)
-    (pid,) = children()
+    while not (pids := children()):  # right after its start it has no command line
+        time.sleep(0.01)
+    (pid,) = pids
     os.kill(pid, signal.SIGKILL)
     assert events.get(timeout=60) == (worker, {"kind": "died"})
     worker.start(tiny(), {})

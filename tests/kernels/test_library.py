@@ -1,10 +1,9 @@
 """The kernels of a process, in processes of their own: what is in use, and why not."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from tests.processes import run
 
 from vbdrop.kernels.library import in_use, kernels, library
 
@@ -23,9 +22,8 @@ print(in_use())
 
 def step(**change):
     """One training step in a process of its own: its exit code, the kernels that it used, and what it logged."""
-    environment = {name: value for name, value in os.environ.items() if name != "VBDROP_NATIVE"} | change
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout.strip(), done.stderr
+    done = run(SCRIPT, **({"VBDROP_NATIVE": None} | change))
+    return done.code, done.out.strip(), done.error
 
 
 def test_what_is_in_use_agrees_with_itself(switched_on):

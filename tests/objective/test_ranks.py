@@ -1,8 +1,6 @@
-import subprocess
-import sys
-
 import pytest
 import torch
+from tests.processes import run_all
 from tests.stress import only_in_stress
 from torch import nn
 
@@ -39,15 +37,9 @@ dist.destroy_process_group()
 def run(seeds, folder):
     """What each rank said."""
     arguments = [str(folder / "store"), ",".join(map(str, seeds))]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for rank in range(len(seeds))
-    ]
-    ended = [rank.communicate(timeout=120) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * len(seeds), ended
-    return [out.decode().strip() for out, _ in ended]
+    ended = run_all([(PROGRAM, [str(rank), *arguments]) for rank in range(len(seeds))], seconds=120)
+    assert [rank.code for rank in ended] == [0] * len(seeds), ended
+    return [rank.out.strip() for rank in ended]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no process groups")

@@ -1,12 +1,11 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
+from tests.processes import run
 from torch import nn
 
 from vbdrop.compression.compress import compress
@@ -143,11 +142,14 @@ def test_a_file_is_read_in_a_new_process_and_by_any_viewer(path, perceptron):
     small, write = perceptron
     write(path)
     code = f"""
+import warnings
 import torch, vbdrop.compression.files.model_file as pack
+warnings.simplefilter("error")
 print(pack.load({str(path)!r})(torch.full((1, 784), 0.5)).double().sum().item())
 """
-    found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert float(found.stdout) == outputs(small.model, torch.full((1, 784), 0.5)).double().sum().item()
+    found = run(code)
+    assert found.code == 0, found.error
+    assert float(found.out) == outputs(small.model, torch.full((1, 784), 0.5)).double().sum().item()
     with safe_open(path, "pt") as file:
         header = json.loads(file.metadata()["vbdrop"])
         assert file.get_tensor("output.bias").shape == (10,)
