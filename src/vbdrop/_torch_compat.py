@@ -4,10 +4,9 @@ import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-import torch._export.utils
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -21,6 +20,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _exported_program: Any = exported_program_module
 
@@ -37,6 +38,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "autocast_is_on",
+    "constant_result",
     "default_store",
     "detached_activations",
     "flat_weight_names",
@@ -62,6 +64,20 @@ __all__ = [
 ]
 
 
+def constant_result(function: Function) -> Function:
+    """Mark a function as one whose result `torch.compile` may take as a constant.
+
+    `torch.compiler.assume_constant_result` does the same, but imports the compiler, which takes longer than importing
+    torch itself.
+
+    Example:
+        >>> constant_result(lambda: 3)()
+        3
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def functional_program(program: ExportedProgram) -> ExportedProgram:
     """An exported program without writes into its values, and without decompositions of its operations.
 
@@ -73,8 +89,12 @@ def functional_program(program: ExportedProgram) -> ExportedProgram:
         >>> [node.name for node in functional_program(program).graph.nodes if node.op == "call_function"]
         ['linear', 'relu']
     """
+    from torch._export import (
+        utils,  # here, since it brings the compiler, which takes longer to import than torch itself
+    )
+
     listed = getattr(_exported_program, "_collect_all_valid_cia_ops", None)
-    preservable = getattr(torch._export.utils, "_is_preservable_cia_op", None)
+    preservable = getattr(utils, "_is_preservable_cia_op", None)
     if listed is not None and preservable is not None:  # as in this version of torch
         targets = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
         kept = {target for target in targets if preservable(target)}
@@ -122,7 +142,7 @@ def autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def transforms_are_on() -> bool:
     """Whether a transform of `torch.func` (vmap, grad, jvp) or forward-mode differentiation is active.
 
@@ -135,7 +155,7 @@ def transforms_are_on() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def forward_mode_is_on() -> bool:
     """Whether forward-mode differentiation (`torch.func.jvp`, dual numbers) is active.
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vbdrop._torch_compat import constant_result
 from vbdrop.functional.local_reparameterization import DEVIATION_FLOOR
 from vbdrop.kernels.library import library
 
@@ -16,13 +17,13 @@ STEPS_OF_AN_ELEMENT = 64
 """So many steps of a product take about as long as the work on one element of a tensor."""
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def available() -> bool:
     """Whether there are kernels in this process."""
     return library() is not None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def has_products() -> bool:
     """Whether the kernels have products of matrices for this processor that are as quick as torch's own."""
     return _has_products()
