@@ -1,6 +1,7 @@
 """The compiled kernels against the plain formulas in float64, and the way without them."""
 
 import math
+import threading
 
 import pytest
 import torch
@@ -151,3 +152,18 @@ def test_shapes_can_be_had_of_fake_tensors():
     with FakeTensorMode():
         out = noisy_weights(torch.ones(5, 4), torch.ones(2, 4), torch.zeros(2, 4), None, MatrixProduct(), 3.0)
         assert out.shape == (5, 2)
+
+
+def test_scratch_space_is_kept_for_the_next_call_of_the_thread_unless_it_is_large(monkeypatch):
+    monkeypatch.setattr(binding, "LARGEST_KEPT", 1000)
+    monkeypatch.setattr(binding, "_kept", threading.local())
+    first = binding._scratch(600)
+    assert binding._scratch(500) is first
+    assert binding._scratch(2000).numel() == 2000
+    assert binding._scratch(600) is first, "the large one was not kept"
+    assert binding._scratch(1000).numel() == 1000
+    others = []
+    thread = threading.Thread(target=lambda: others.append(binding._scratch(500)))
+    thread.start()
+    thread.join()
+    assert others[0] is not binding._scratch(500), "another thread may be computing"

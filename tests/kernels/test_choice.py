@@ -6,7 +6,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from vbdrop.kernels import binding
-from vbdrop.kernels.choice import as_matrix, check_unreplaced, in_memory, kernels_apply, readable, takes, takes_linear
+from vbdrop.kernels.choice import (
+    as_matrix,
+    check_unreplaced,
+    in_memory,
+    kernels_apply,
+    layouts,
+    readable,
+    takes,
+    takes_linear,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +121,10 @@ def test_a_gradient_is_made_readable():
 
 def test_a_tensor_that_is_not_as_it_was_is_refused():
     a, b = torch.ones(2, 3), torch.ones(2, 3)
-    check_unreplaced(a, b)
+    before = layouts([a, None, b])
+    check_unreplaced([a, None, b], before)
     with pytest.raises(RuntimeError, match=r"replaced between forward and backward.*Got \(1, 3\) torch.float32"):
-        check_unreplaced(a[:1], b)
-    with pytest.raises(RuntimeError, match="replaced between forward and backward"):
-        check_unreplaced(a, shape=(2, 4))
+        check_unreplaced([a[:1], None, b], before)
+    for other in (torch.ones(2, 4), a.double(), torch.ones(3, 2).T):
+        with pytest.raises(RuntimeError, match="replaced between forward and backward"):
+            check_unreplaced([a, None, other], before)

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_left_to_others(change):
     assert not is_one_call(rated_linear(*given))
 
 
-@pytest.mark.parametrize(("per", "name"), [("unit", "NoisyLinear"), ("layer", "NoisyLinear"), ("weight", "_Perturbed")])
+@pytest.mark.parametrize(("per", "name"), [("unit", "NoisyLinear"), ("layer", "NoisyLinear"), ("weight", "Perturbed")])
 def test_a_layer_in_training_takes_it_where_its_inputs_have_the_rates(per, name):
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(3, 4), torch.randn(2, 3)

@@ -21,6 +21,10 @@ def leaf(*shape):
     return torch.randn(shape, requires_grad=True)
 
 
+def channels_last(*shape):
+    return torch.rand(shape).to(memory_format=torch.channels_last).requires_grad_()
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments", "draws"),
     [
@@ -33,17 +37,25 @@ def leaf(*shape):
             False,
         ),
         ("perturbed", (leaf(7, 5), torch.rand(7, 5, requires_grad=True)), True),
+        ("perturbed", (channels_last(2, 5, 3, 3), channels_last(2, 5, 3, 3)), True),
+        ("perturbed", (channels_last(2, 5, 3, 3), torch.rand(2, 5, 3, 3)), True),
+        ("perturbed", (leaf(2, 5, 3, 3), channels_last(2, 5, 3, 3), torch.randn(2, 5, 3, 3)), False),
+        ("posterior", (channels_last(2, 5, 3, 3), leaf(2, 5, 3, 3), 20.0), False),
+        ("kl", (leaf(2, 5, 3, 3), channels_last(2, 5, 3, 3), "vbdrop_kl", 0.5), False),
         ("noisy_linear", (leaf(4, 5), leaf(7, 5), leaf(7, 5), None, leaf(7), 20.0), True),
+        ("noisy_linear", (leaf(4, 5), leaf(7, 5), leaf(7, 5), None, None, 20.0, torch.randn(4, 7)), False),
         ("noisy_linear", (leaf(4, 5), leaf(7, 5), None, leaf(5), None, 0.0), True),
         ("noisy_linear", (torch.randn(4, 5), leaf(7, 5), leaf(7, 5), None, None, 20.0), True),
         ("gate", (leaf(4, 5, 3, 2), leaf(5), leaf(5), 20.0, 6), True),
+        ("gate", (leaf(4, 5, 3, 2), leaf(5), leaf(5), 20.0, 6, torch.randn(4, 5, 1, 1)), False),
+        ("gate", (channels_last(4, 5, 3, 2), leaf(5), leaf(5), 20.0, 6), True),
         ("gated_linear", (leaf(4, 5), leaf(5), leaf(5), leaf(7, 5), leaf(7), 20.0), True),
     ],
 )
 def test_registrations_pass_torchs_check(operator, arguments, draws):
     tests = ("test_schema", "test_autograd_registration", "test_faketensor") if draws else None
     options = {} if tests is None else {"test_utils": tests}
-    found = torch.library.opcheck(getattr(operators, operator), arguments, **options)
+    found = torch.library.opcheck(getattr(torch.ops.vbdrop, operator).default, arguments, **options)
     assert set(found.values()) == {"SUCCESS"}
 
 
@@ -96,9 +108,22 @@ def test_a_compiled_step_draws_and_learns_what_an_eager_one_does(modes, need_x):
 
 def test_what_is_not_contiguous_is_read_as_what_it_stands_for():
     theta, log_sigma2 = torch.randn(5, 7), torch.randn(5, 7)
-    found = operators.posterior(theta.T, log_sigma2.T, 20.0)
+    found = torch.ops.vbdrop.posterior(theta.T, log_sigma2.T, 20.0)
     expected = operators.posterior(theta.T.contiguous(), log_sigma2.T.contiguous(), 20.0)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("orders", ["same", "other"])
+def test_images_stay_in_the_order_that_a_compiler_has_chosen_for_them(orders):
+    """Compiled convolutions are channels last: turning their outputs around takes longer than sampling them."""
+    mean, noise = channels_last(2, 5, 3, 3).detach(), torch.randn(2, 5, 3, 3)
+    variance = torch.rand(2, 5, 3, 3)
+    if orders == "same":
+        variance = variance.to(memory_format=torch.channels_last)
+    out, slope = torch.ops.vbdrop.perturbed(mean, variance, noise)
+    assert out.stride() == slope.stride() == mean.stride()
+    torch.testing.assert_close(out, mean + variance.sqrt() * noise)
+    torch.testing.assert_close(slope, 0.5 * noise / variance.sqrt())
 
 
 @pytest.mark.parametrize("prior", [Hierarchical(), LogUniform()], ids=lambda prior: type(prior).__name__)

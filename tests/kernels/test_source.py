@@ -16,6 +16,7 @@ from vbdrop.kernels import binding
 from vbdrop.kernels.signatures import load
 kernels = load(sys.argv[1])
 binding.library = lambda: kernels
+binding.LARGEST_KEPT = 0
 torch.set_num_threads(1)
 for samples, inputs, outputs in ((1, 1, 1), (3, 5, 2), (17, 33, 7), (34, 130, 61), (5, 2100, 13)):
     x, theta, log_sigma2 = torch.randn(samples, inputs), torch.randn(outputs, inputs), torch.randn(outputs, inputs)
@@ -36,11 +37,11 @@ for samples, inputs, outputs in ((1, 1, 1), (3, 5, 2), (17, 33, 7), (34, 130, 61
     mean, rate = theta[0].contiguous(), log_sigma2[0].contiguous()
     out, *gates = binding.gated_linear(x, mean, rate, theta, bias, 20.0, None)
     for need in (True, False):
-        binding.gated_linear_gradients(grad, x, mean, gates, theta, need, need)
+        binding.gated_linear_gradients(grad, x, mean, *gates, theta, need, need)
     for space in (1, 3):
         images = torch.randn(samples, inputs, space)
         out, *gates = binding.gate(images, mean, rate, 20.0, space, None)
-        binding.gate_gradients(images, images, mean, gates, True)
+        binding.gate_gradients(images, images, mean, *gates, True)
 print("done")
 """
 

@@ -1,6 +1,6 @@
 """The C functions as functions of tensors; the caller has checked with `choice` that they accept them."""
 
-from collections.abc import Sequence
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,22 @@ def _call(name: str, threads: int, *arguments: Any) -> Any:  # noqa: ANN401 -- a
 def room(name: str, threads: int, *sizes: int) -> int:
     """How many floats of scratch space a kernel needs for these sizes, from the C function of this name."""
     return int(_call(name, threads, *sizes))
+
+
+LARGEST_KEPT = 4_000_000
+"""A thread keeps scratch space of at most this many floats from call to call, since new memory is slow to touch."""
+
+_kept = threading.local()
+
+
+def _scratch(count: int) -> Tensor:
+    """Memory for this many floats, until the next call in this thread."""
+    kept: Tensor | None = getattr(_kept, "space", None)
+    if kept is None or kept.numel() < count:
+        kept = torch.empty(count, dtype=torch.float32, device="cpu")
+        if count <= LARGEST_KEPT:
+            _kept.space = kept
+    return kept
 
 
 def _plan(x: Tensor, weight: Tensor) -> tuple[tuple[int, int, int], int]:
@@ -106,20 +122,21 @@ def noisy_linear(
     x: Tensor,
     theta: Tensor,
     log_sigma2: Tensor | None,
-    alpha: Tensor | None,
+    log_alpha: Tensor | None,
     bias: Tensor | None,
     limit: float,
     noise: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample the output of a layer whose weights have one log variance each, or whose inputs have one alpha each.
+    """Sample the output of a layer whose weights have one log variance each, or whose inputs have one log alpha each.
 
-    With ``log_sigma2``, weights are dead where ``sigma2 >= limit * theta**2``. With ``alpha``, the variances are
+    With ``log_sigma2``, weights are dead where ``sigma2 >= limit * theta**2``. With ``log_alpha``, the variances are
     ``alpha * theta**2``. The second result is the derivative of the output by its variance.
     """
     sizes, threads = _plan(x, theta)
     out, drawing = x.new_empty(sizes[0], sizes[2]), _drawing(noise)
     slope = torch.empty_like(out) if noise is None else noise.clone()
-    space = x.new_empty(room("vbdrop_noisy_linear_room", threads, *sizes))
+    space = _scratch(room("vbdrop_noisy_linear_room", threads, *sizes))
+    alpha = None if log_alpha is None else log_alpha.exp()
     given = x, theta, log_sigma2, alpha, bias, limit, DEVIATION_FLOOR, *drawing
     _call("vbdrop_noisy_linear", threads, *given, space, out, slope, *sizes)
     return out, slope
@@ -130,7 +147,7 @@ def noisy_linear_gradients(
     x: Tensor,
     theta: Tensor,
     log_sigma2: Tensor | None,
-    alpha: Tensor | None,
+    log_alpha: Tensor | None,
     slope: Tensor,
     limit: float,
     need_x: bool,
@@ -139,8 +156,9 @@ def noisy_linear_gradients(
     """The gradients of `noisy_linear` with respect to x, theta, log_sigma2 or log alpha, and bias."""
     sizes, threads = _plan(x, theta)
     by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
-    by_theta, by_rate = torch.empty_like(theta), torch.empty_like(theta if alpha is None else alpha)
-    space = x.new_empty(room("vbdrop_noisy_linear_backward_room", threads, *sizes, need_x))
+    by_theta, by_rate = torch.empty_like(theta), torch.empty_like(theta if log_alpha is None else log_alpha)
+    space = _scratch(room("vbdrop_noisy_linear_backward_room", threads, *sizes, need_x))
+    alpha = None if log_alpha is None else log_alpha.exp()
     given = grad, x, theta, log_sigma2, alpha, slope, limit, space
     _call("vbdrop_noisy_linear_backward", threads, *given, by_x, by_theta, by_rate, by_bias, *sizes)
     return by_x, by_theta, by_rate, by_bias
@@ -148,7 +166,8 @@ def noisy_linear_gradients(
 
 def _gates(x: Tensor, mean: Tensor, noise: Tensor | None, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Memory for what the backward of gates needs: masked means, deviations, one number per sample and unit."""
-    return torch.empty_like(mean), torch.empty_like(mean), x.new_empty(count) if noise is None else noise
+    noises = x.new_empty(count) if noise is None else noise.clone().view(count)
+    return torch.empty_like(mean), torch.empty_like(mean), noises
 
 
 def gate(
@@ -168,15 +187,15 @@ def gate(
 
 
 def gate_gradients(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], need_x: bool
+    grad: Tensor, x: Tensor, mean: Tensor, gate: Tensor, deviation: Tensor, noise: Tensor, need_x: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """The gradients of `gate` with respect to x, mean and log_sigma2."""
     by_x = torch.empty_like(x) if need_x else None
     by_mean, by_log_sigma2 = torch.empty_like(mean), torch.empty_like(mean)
-    count = gates[2].numel()
+    given, count = (grad, x, mean, gate, deviation, noise), noise.numel()
     sizes = count // max(1, mean.numel()), mean.numel(), x.numel() // count if x.numel() else 1
     results = by_x, by_mean, by_log_sigma2
-    _call("vbdrop_gate_backward", _threads(x.numel()), grad, x, mean, *gates, *results, *sizes)
+    _call("vbdrop_gate_backward", _threads(x.numel()), *given, *results, *sizes)
     return results
 
 
@@ -193,19 +212,28 @@ def gated_linear(
     sizes, threads = _plan(x, weight)
     out, drawing = x.new_empty(sizes[0], sizes[2]), _drawing(noise)
     gates = _gates(x, mean, noise, sizes[0] * sizes[1])
-    space = x.new_empty(room("vbdrop_gated_linear_room", threads, *sizes))
+    space = _scratch(room("vbdrop_gated_linear_room", threads, *sizes))
     given = x, mean, log_sigma2, weight, bias, limit
     _call("vbdrop_gated_linear", threads, *given, *gates, *drawing, space, out, *sizes)
     return out, *gates
 
 
 def gated_linear_gradients(
-    grad: Tensor, x: Tensor, mean: Tensor, gates: Sequence[Tensor], weight: Tensor, need_x: bool, need_bias: bool
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    gate: Tensor,
+    deviation: Tensor,
+    noise: Tensor,
+    weight: Tensor,
+    need_x: bool,
+    need_bias: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor | None]:
     """The gradients of `gated_linear` with respect to x, mean, log_sigma2, weight and bias."""
     sizes, threads = _plan(x, weight)
     by_x, by_bias = torch.empty_like(x) if need_x else None, grad.new_empty(sizes[2]) if need_bias else None
     results = by_x, torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(weight), by_bias
-    space = x.new_empty(room("vbdrop_gated_linear_backward_room", threads, *sizes))
-    _call("vbdrop_gated_linear_backward", threads, grad, x, mean, *gates, weight, space, *results, *sizes)
+    space = _scratch(room("vbdrop_gated_linear_backward_room", threads, *sizes))
+    given = grad, x, mean, gate, deviation, noise, weight, space
+    _call("vbdrop_gated_linear_backward", threads, *given, *results, *sizes)
     return results

@@ -3,10 +3,10 @@
 The kernels read dense float32 tensors from the CPU's memory. Everything else is computed by the formulas of
 `vbdrop.functional`: other dtypes and devices, tensor subclasses, views with gaps, anything inside a transform of
 `torch.func`, and everything if there is no C compiler or with ``VBDROP_NATIVE=0``. Compiled code calls the kernels as
-operators (`vbdrop.kernels.operators`), with contiguous inputs; they draw their own noise.
+operators (`vbdrop.kernels.operators`), with contiguous inputs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -79,10 +79,8 @@ def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: T
     """Whether a kernel is used for gates: without given noise, or with one number for each sample and unit."""
     if not (kernels_apply() and x.is_contiguous() and in_memory(x) and in_memory(mean, log_sigma2)):
         return False
-    if noise is None or torch.compiler.is_compiling():
-        return noise is None  # the operators of compiled code draw their own
     count = x.shape[: x.dim() + axis + 1].numel()
-    return noise.numel() == count and noise.is_contiguous() and in_memory(noise)
+    return noise is None or (noise.numel() == count and noise.is_contiguous() and in_memory(noise))
 
 
 def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor | None, noise_axis: int) -> bool:
@@ -103,9 +101,7 @@ def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tenso
         return False
     if bias is not None and not (bias.shape == weight.shape[:1] and in_memory(bias)):
         return False
-    if noise is None or torch.compiler.is_compiling():
-        return noise is None
-    return noise.shape == (rows.shape[0], weight.shape[noise_axis]) and in_memory(noise)
+    return noise is None or (noise.shape == (rows.shape[0], weight.shape[noise_axis]) and in_memory(noise))
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -123,20 +119,35 @@ def readable(grad: Tensor) -> Tensor:
     return grad if grad.is_contiguous() and not grad.is_neg() else grad.resolve_neg().contiguous()
 
 
-def check_unreplaced(*tensors: Tensor, shape: tuple[int, ...] | None = None) -> None:
+def in_order_of(like: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor in the memory order of another one of its shape, without gaps."""
+    return tensor if in_memory(like, tensor) else torch.empty_like(like).copy_(tensor)
+
+
+Layouts = list[tuple[torch.Size, torch.dtype, bool, bool] | None]
+"""Of each of several tensors: the shape, the dtype, whether it is in the CPU's memory, and contiguous."""
+
+
+def layouts(tensors: Iterable[Tensor | None]) -> Layouts:
+    """What `check_unreplaced` compares; None for no tensor."""
+    return [None if t is None else (t.shape, t.dtype, t.is_cpu, t.is_contiguous()) for t in tensors]
+
+
+def check_unreplaced(tensors: Iterable[Tensor | None], before: Layouts) -> None:
     """Refuse a backward whose tensors changed since the forward: the kernels would use the old sizes.
 
     Autograd detects in-place changes of a tensor, but not that its storage was replaced.
 
     Args:
-        tensors: Tensors of one shape.
-        shape: Their shape; by default that of the last one, which the forward created.
+        tensors: The tensors, each of which may be None.
+        before: Their `layouts` in the forward.
 
     Raises:
         RuntimeError: If one of them has another shape, dtype or order.
     """
-    if not in_memory(*tensors) or (shape is not None and tensors[-1].shape != shape):
+    if layouts(tensors) != before:
+        now = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in tensors if t is not None)
         raise RuntimeError(
             "a parameter or an input of a layer was replaced between forward and backward, as by compression or a "
-            f"cast: call backward first. Got {', '.join(f'{tuple(t.shape)} {t.dtype}' for t in tensors)}."
+            f"cast: call backward first. Got {now}."
         )

@@ -1,7 +1,7 @@
 """The KL of many tensors of weights as one step of autograd: value and gradient in one pass over each tensor."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from vbdrop.functional import kl_and_gradients_reference, kl_sum_reference
 from vbdrop.kernels import binding, operators
 from vbdrop.kernels.choice import takes
 from vbdrop.priors import Hierarchical, LogUniform, Prior
+
+T = TypeVar("T")
 
 _COMPILED = {Hierarchical: ("vbdrop_kl", 0.5), LogUniform: ("vbdrop_log_uniform_kl", 1.0)}
 """Prior -> the C function for its sum, and the factor that turns the function's result into the KL."""
@@ -33,15 +35,14 @@ class KLTerm(NamedTuple):
 
 def _value_and_gradients(
     term: KLTerm, theta: Tensor, log_sigma2: Tensor, scale: float, needed: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The KL of one tensor of weights, and ``scale`` times its gradients if they are needed."""
+) -> tuple[float | Tensor, Tensor | None, Tensor | None]:
+    """The KL of one tensor of weights (a float from a kernel), and ``scale`` times its gradients if they are needed."""
     compiled = _COMPILED.get(type(term.prior))
     if compiled is not None and not isinstance(term.factor, Tensor) and takes(theta, log_sigma2):
         name, share = compiled
         slope = scale * term.factor
         total, by_theta, by_log_sigma2 = binding.kl(name, theta, log_sigma2, slope, need_gradients=needed)
-        value = share * term.factor * total
-        return torch.scalar_tensor(value, dtype=theta.dtype, device="cpu"), by_theta, by_log_sigma2
+        return share * term.factor * total, by_theta, by_log_sigma2
     if not needed:
         return kl_sum_reference(theta, log_sigma2, *term), None, None
     return kl_and_gradients_reference(theta, log_sigma2, *term, scale)
@@ -53,7 +54,7 @@ def _traced(term: KLTerm, theta: Tensor, log_sigma2: Tensor) -> Tensor:
     by_formula = compiled is None or isinstance(term.factor, Tensor) or theta.numel() < FUSED_BELOW
     if compiled is None or by_formula or not takes(theta, log_sigma2):
         return kl_sum_reference(theta, log_sigma2, *term)
-    total: Tensor = operators.kl(theta, log_sigma2, *compiled)[0]
+    total: Tensor = operators.kl(theta, log_sigma2, *compiled)
     return total * term.factor
 
 
@@ -75,8 +76,8 @@ def _sum(values: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _pairs(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(tensors[::2], tensors[1::2], strict=True)
+def _pairs(items: Sequence[T]) -> Iterator[tuple[T, T]]:
+    return zip(items[::2], items[1::2], strict=True)
 
 
 class _KLTotal(torch.autograd.Function):
@@ -84,13 +85,16 @@ class _KLTotal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, terms: Sequence[KLTerm], scale: float, *tensors: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        values, gradients = [], []
-        needs = iter(ctx.needs_input_grad[2:])
-        for term, pair in zip(terms, _pairs(tensors), strict=True):
-            needed = [next(needs), next(needs)]
+        by_kernels, values, gradients = 0.0, list[Tensor](), list[Tensor | None]()
+        for term, pair, needed in zip(terms, _pairs(tensors), _pairs(ctx.needs_input_grad[2:]), strict=True):
             value, *found = _value_and_gradients(term, *pair, scale, any(needed))
-            values.append(value)
+            if isinstance(value, Tensor):
+                values.append(value)
+            else:
+                by_kernels += value
             gradients += [gradient if need else None for gradient, need in zip(found, needed, strict=True)]
+        if by_kernels or not values:
+            values.append(torch.scalar_tensor(by_kernels, device="cpu"))
         total = _sum(values)
         ctx.terms, ctx.scale, ctx.count = terms, scale, len(tensors)
         ctx.save_for_backward(*tensors, *gradients)

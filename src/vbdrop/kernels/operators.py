@@ -1,134 +1,187 @@
-"""The kernels as torch operators, for compiled code: a compiler can see through neither C nor ctypes.
+"""The kernels with their gradients: steps of autograd for eager code, torch operators for compiled code.
 
-Each operator is a schema, the function of `vbdrop.kernels.binding` that it calls, the shapes of its results for the
-compiler, and its backward, which is an operator too. A result that is None in `binding` is an empty tensor.
+A compiler can see through neither C nor ctypes, so each function of `vbdrop.kernels.binding` is an operator as well: a
+schema, the function, and the shapes of its results, where None becomes an empty tensor. Eager code calls the functions
+directly, which is faster. What a backward keeps and what it returns are written once for both.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import new_class
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vbdrop.kernels import binding
-from vbdrop.kernels.choice import readable
+from vbdrop.kernels.choice import check_unreplaced, in_order_of, layouts, readable
+from vbdrop.kernels.first_order_only import first_order_only
 
 LIBRARY = torch.library.Library("vbdrop", "DEF")  # type: ignore[no-untyped-call]
-DRAWS = (torch.Tag.nondeterministic_seeded,)
-"""For operators that draw noise: no two calls give the same result."""
 
 Results = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 Context = Any  # torch's own object, which carries values from the forward to the backward
 
 
+class Operator(NamedTuple):
+    """A function of tensors, and the operator that calls it, with all tensors in a form that the kernels can read."""
+
+    run: Callable[..., Gradients]
+    call: Any
+
+
 def _operator(
     schema: str,
     run: Callable[..., Gradients],
     shapes: Callable[..., Results],
-    keep: Callable[..., None] | None = None,
-    gradients: Callable[..., Gradients] | None = None,
     *,
-    tags: Sequence[torch.Tag] = (),
-) -> Callable[..., Any]:
+    draws: bool = False,
+    elementwise: bool = False,
+) -> Operator:
     """Register an operator.
 
     Args:
         schema: Its name, arguments and results.
-        run: The computation; it gets all tensors in a form that the kernels can read.
+        run: The computation.
         shapes: Empty tensors of the shapes of its results.
-        keep: Saves what the backward needs.
-        gradients: Its backward; None for an operator that is a backward itself.
-        tags: Tags for torch.
+        draws: Whether it draws noise, so that no two calls give the same result.
+        elementwise: Whether all tensors have one shape: then the compiler chooses their order in memory, as it turns
+            images into channels last, and the results have the order of the first argument.
     """
     name = schema.partition("(")[0]
 
     def readable_run(*arguments: Any) -> Results:  # noqa: ANN401 -- whatever the schema says
-        results = run(*(readable(a) if isinstance(a, Tensor) else a for a in arguments))
-        return tuple(arguments[0].new_empty(0) if result is None else result for result in results)
+        like = arguments[0]
+        given = (
+            (in_order_of(like, a) if elementwise else readable(a)) if isinstance(a, Tensor) else a for a in arguments
+        )
+        return tuple(like.new_empty(0) if result is None else result for result in run(*given))
 
+    tags = [torch.Tag.nondeterministic_seeded] if draws else []
+    tags += [torch.Tag.flexible_layout] if elementwise else []
     LIBRARY.define(schema, tags=tuple(tags))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, readable_run, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"vbdrop::{name}", shapes, lib=LIBRARY)
-    if gradients is not None:
-        torch.library.register_autograd(f"vbdrop::{name}", gradients, setup_context=keep, lib=LIBRARY)
-    found: Callable[..., Any] = getattr(torch.ops.vbdrop, name).default
-    return found
+    return Operator(run, getattr(torch.ops.vbdrop, name).default)
 
 
-def _needed(needs: Sequence[bool], gradients: Sequence[Tensor]) -> Gradients:
-    return tuple(gradient if need else None for need, gradient in zip(needs, gradients, strict=True))
+def _differentiable(
+    forward: Operator,
+    kept: Callable[..., Sequence[Tensor | None]],
+    gradients: Callable[..., Gradients],
+    backward: Operator | None = None,
+    outputs: int = 1,
+) -> Callable[..., Any]:
+    """A function of tensors with its gradients, for eager and for compiled code.
+
+    Args:
+        forward: Computes the outputs, and after them what only the backward needs.
+        kept: From the arguments and these results, the tensors that the backward needs.
+        gradients: From the backward, torch's context and the outputs' gradients, those of all arguments.
+        backward: What computes them.
+        outputs: How many outputs there are: one, or all results.
+    """
+
+    def keep(ctx: Context, inputs: tuple[Any, ...], output: Gradients) -> Sequence[Tensor | None]:
+        tensors = kept(inputs, output)
+        ctx.save_for_backward(*tensors)
+        ctx.numbers = tuple(value for value in inputs if isinstance(value, float))
+        return tensors
+
+    def eager_forward(ctx: Context, *given: Any) -> Any:  # noqa: ANN401 -- what the schema says
+        results = forward.run(*given)
+        ctx.layouts = layouts(keep(ctx, given, results))
+        return results[0] if outputs == 1 else results
+
+    def eager_backward(ctx: Context, *grads: Tensor) -> Gradients:
+        check_unreplaced(ctx.saved_tensors, ctx.layouts)
+        return gradients(backward and backward.run, ctx, *grads)
+
+    def compiled_backward(ctx: Context, *grads: Tensor) -> Gradients:
+        return gradients(backward and backward.call, ctx, *grads)
+
+    name = forward.call.name()
+    torch.library.register_autograd(name, compiled_backward, setup_context=keep, lib=LIBRARY)
+    methods = {"forward": staticmethod(eager_forward), "backward": staticmethod(first_order_only(eager_backward))}
+    camel = name.partition("::")[2].title().replace("_", "")
+    function: Any = new_class(camel, (torch.autograd.Function,), exec_body=lambda body: body.update(methods))
+
+    def call(*given: Any) -> Any:  # noqa: ANN401
+        if torch.compiler.is_compiling():
+            results = forward.call(*given)
+            return results[0] if outputs == 1 else results
+        return function.apply(*given)
+
+    return call
 
 
 def _like(*tensors: Tensor) -> Results:
     return tuple(t.new_empty(t.shape) for t in tensors)
 
 
-# the KL
+def _two_like(tensor: Tensor, *_: Any) -> Results:  # noqa: ANN401
+    return torch.empty_like(tensor), torch.empty_like(tensor)  # in the same order
 
 
-def _run_kl(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Gradients:
+# the KL, for compiled code alone: eager code has one step for all tensors of a model, in `vbdrop.kernels.kl`
+
+
+def _kl_and_gradients(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Gradients:
     total, *gradients = binding.kl(name, theta, log_sigma2, 1.0, need_gradients=True)
     return torch.scalar_tensor(share * total, dtype=theta.dtype, device="cpu"), *gradients
 
 
-def _keep_kl(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    ctx.save_for_backward(*output[1:])
-
-
-kl = _operator(
-    "kl(Tensor theta, Tensor log_sigma2, str name, float share) -> (Tensor, Tensor, Tensor)",
-    _run_kl,
-    lambda theta, log_sigma2, *_: (theta.new_empty(()), *_like(theta, theta)),
-    _keep_kl,
-    lambda ctx, grad, *_: (*(grad * saved for saved in ctx.saved_tensors), None, None),
+kl = _differentiable(
+    _operator(
+        "kl(Tensor theta, Tensor log_sigma2, str name, float share) -> (Tensor, Tensor, Tensor)",
+        _kl_and_gradients,
+        lambda theta, *_: (theta.new_empty(()), *_two_like(theta)),
+        elementwise=True,
+    ),
+    lambda inputs, output: output[1:],
+    lambda _, ctx, grad, *__: (*(grad * saved for saved in ctx.saved_tensors), None, None),
 )
 
 # the means and variances of noisy weights, and a sample of the output
 
 
-posterior_backward = _operator(
-    "posterior_backward(Tensor theta, Tensor sigma2, float limit, Tensor by_weight, Tensor by_sigma2)"
-    " -> (Tensor, Tensor)",
-    binding.posterior_gradients,
-    lambda theta, *_: _like(theta, theta),
+def _posterior_gradients(theta: Tensor, sigma2: Tensor, limit: float, *grads: Tensor) -> Gradients:
+    return binding.posterior_gradients(theta, sigma2, limit, *(in_order_of(theta, grad) for grad in grads))
+
+
+posterior = _differentiable(
+    _operator(
+        "posterior(Tensor theta, Tensor log_sigma2, float limit) -> (Tensor, Tensor)",
+        binding.posterior,
+        _two_like,
+        elementwise=True,
+    ),
+    lambda inputs, output: (inputs[0], output[1]),
+    lambda backward, ctx, *grads: (*backward(*ctx.saved_tensors, *ctx.numbers, *grads), None),
+    _operator(
+        "posterior_backward(Tensor theta, Tensor sigma2, float limit, Tensor by_weight, Tensor by_sigma2)"
+        " -> (Tensor, Tensor)",
+        _posterior_gradients,
+        _two_like,
+        elementwise=True,
+    ),
+    outputs=2,
 )
-
-
-def _keep_posterior(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    theta, _, ctx.limit = inputs
-    ctx.save_for_backward(theta, output[1])
-
-
-posterior = _operator(
-    "posterior(Tensor theta, Tensor log_sigma2, float limit) -> (Tensor, Tensor)",
-    binding.posterior,
-    lambda theta, *_: _like(theta, theta),
-    _keep_posterior,
-    lambda ctx, *grads: (*posterior_backward(*ctx.saved_tensors, ctx.limit, *grads), None),
-)
-
-
-def _keep_slope(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    ctx.save_for_backward(output[1])
-
-
-perturbed = _operator(
-    "perturbed(Tensor mean, Tensor variance) -> (Tensor, Tensor)",
-    binding.perturbed,
-    lambda mean, _: _like(mean, mean),
-    _keep_slope,
-    lambda ctx, grad, _: (grad, grad * ctx.saved_tensors[0]),
-    tags=DRAWS,
+perturbed = _differentiable(
+    _operator(
+        "perturbed(Tensor mean, Tensor variance, Tensor? noise=None) -> (Tensor, Tensor)",
+        binding.perturbed,
+        _two_like,
+        draws=True,
+        elementwise=True,
+    ),
+    lambda inputs, output: output[1:],
+    lambda _, ctx, grad, *__: (grad, grad * ctx.saved_tensors[0], None),
 )
 
 # a linear layer with noisy weights, or with one rate per input
 
 _RATES = "Tensor? log_sigma2, Tensor? log_alpha"
-
-
-def _exp(log_alpha: Tensor | None) -> Tensor | None:
-    return None if log_alpha is None else log_alpha.exp()
 
 
 def _shapes_of_linear_backward(grad: Tensor, x: Tensor, theta: Tensor, *rest: Any) -> Results:  # noqa: ANN401
@@ -137,65 +190,59 @@ def _shapes_of_linear_backward(grad: Tensor, x: Tensor, theta: Tensor, *rest: An
     return by_x, *_like(theta, theta if log_alpha is None else log_alpha), by_bias
 
 
-def _keep_linear(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    *tensors, _, ctx.limit = inputs
-    ctx.save_for_backward(*tensors, output[1])
-
-
-def _linear_gradients(ctx: Context, grad: Tensor, _: Tensor) -> Gradients:
-    need_x, _, _, _, need_bias, _ = ctx.needs_input_grad
-    found = noisy_linear_backward(grad, *ctx.saved_tensors, ctx.limit, need_x, need_bias)
-    by_x, by_theta, by_rate, by_bias = _needed([need_x, True, True, need_bias], found)
+def _linear_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+    need_x, _, _, _, need_bias, *_ = ctx.needs_input_grad
+    given = *ctx.saved_tensors, *ctx.numbers, need_x, need_bias
+    by_x, by_theta, by_rate, by_bias = backward(readable(grad), *given)
     rates = (by_rate, None) if ctx.saved_tensors[3] is None else (None, by_rate)
-    return by_x, by_theta, *rates, by_bias, None
+    return by_x if need_x else None, by_theta, *rates, by_bias if need_bias else None, None, None
 
 
-noisy_linear_backward = _operator(
-    f"noisy_linear_backward(Tensor grad, Tensor x, Tensor theta, {_RATES}, Tensor slope, float limit, bool need_x,"
-    " bool need_bias) -> (Tensor, Tensor, Tensor, Tensor)",
-    lambda grad, x, theta, log_sigma2, log_alpha, *rest: binding.noisy_linear_gradients(
-        grad, x, theta, log_sigma2, _exp(log_alpha), *rest
+noisy_linear = _differentiable(
+    _operator(
+        f"noisy_linear(Tensor x, Tensor theta, {_RATES}, Tensor? bias, float limit, Tensor? noise=None)"
+        " -> (Tensor, Tensor)",
+        binding.noisy_linear,
+        lambda x, theta, *_: (x.new_empty(x.shape[0], theta.shape[0]), x.new_empty(x.shape[0], theta.shape[0])),
+        draws=True,
     ),
-    _shapes_of_linear_backward,
-)
-noisy_linear = _operator(
-    f"noisy_linear(Tensor x, Tensor theta, {_RATES}, Tensor? bias, float limit) -> (Tensor, Tensor)",
-    lambda x, theta, log_sigma2, log_alpha, *rest: binding.noisy_linear(x, theta, log_sigma2, _exp(log_alpha), *rest),
-    lambda x, theta, *_: (x.new_empty(x.shape[0], theta.shape[0]), x.new_empty(x.shape[0], theta.shape[0])),
-    _keep_linear,
+    lambda inputs, output: (*inputs[:4], output[1]),
     _linear_gradients,
-    tags=DRAWS,
+    _operator(
+        f"noisy_linear_backward(Tensor grad, Tensor x, Tensor theta, {_RATES}, Tensor slope, float limit, bool need_x,"
+        " bool need_bias) -> (Tensor, Tensor, Tensor, Tensor)",
+        binding.noisy_linear_gradients,
+        _shapes_of_linear_backward,
+    ),
 )
 
-# gates
-
-
-def _keep_gate(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    ctx.save_for_backward(*inputs[:2], *output[1:])
-
-
-def _gate_gradients(ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
-    need_x = ctx.needs_input_grad[0]
-    return *_needed([need_x, True, True], gate_backward(grad, *ctx.saved_tensors, need_x)), None, None
-
+# gates, and a linear layer after them
 
 _GATES = "Tensor gate, Tensor deviation, Tensor noise"
 
-gate_backward = _operator(
-    f"gate_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, bool need_x) -> (Tensor, Tensor, Tensor)",
-    lambda grad, x, mean, *rest: binding.gate_gradients(grad, x, mean, rest[:3], rest[3]),
-    lambda grad, x, mean, *rest: (x.new_empty(x.shape if rest[3] else 0), *_like(mean, mean)),
-)
-gate = _operator(
-    "gate(Tensor x, Tensor mean, Tensor log_sigma2, float limit, int space) -> (Tensor, Tensor, Tensor, Tensor)",
-    binding.gate,
-    lambda x, mean, _, limit, space: (*_like(x, mean, mean), x.new_empty(x.numel() // space)),
-    _keep_gate,
-    _gate_gradients,
-    tags=DRAWS,
-)
 
-# a linear layer after gates
+def _gate_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+    need_x = ctx.needs_input_grad[0]
+    by_x, by_mean, by_log_sigma2 = backward(readable(grad), *ctx.saved_tensors, need_x)
+    return by_x if need_x else None, by_mean, by_log_sigma2, None, None, None
+
+
+gate = _differentiable(
+    _operator(
+        "gate(Tensor x, Tensor mean, Tensor log_sigma2, float limit, int space, Tensor? noise=None)"
+        " -> (Tensor, Tensor, Tensor, Tensor)",
+        binding.gate,
+        lambda x, mean, _, limit, space, *__: (*_like(x, mean, mean), x.new_empty(x.numel() // space)),
+        draws=True,
+    ),
+    lambda inputs, output: (*inputs[:2], *output[1:]),
+    _gate_gradients,
+    _operator(
+        f"gate_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, bool need_x) -> (Tensor, Tensor, Tensor)",
+        binding.gate_gradients,
+        lambda grad, x, mean, *rest: (x.new_empty(x.shape if rest[3] else 0), *_like(mean, mean)),
+    ),
+)
 
 
 def _shapes_of_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> Results:  # noqa: ANN401
@@ -204,33 +251,30 @@ def _shapes_of_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *res
     return by_x, *_like(mean, mean, weight), by_bias
 
 
-def _keep_gated_linear(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    x, mean, _, weight, *_ = inputs
-    ctx.save_for_backward(x, mean, *output[1:], weight)
+def _gated_linear_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+    need_x, _, _, _, need_bias, *_ = ctx.needs_input_grad
+    by_x, *found, by_bias = backward(readable(grad), *ctx.saved_tensors, need_x, need_bias)
+    return by_x if need_x else None, *found, by_bias if need_bias else None, None, None
 
 
-def _gated_linear_gradients(ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
-    need_x, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[4]
-    found = gated_linear_backward(grad, *ctx.saved_tensors, need_x, need_bias)
-    return *_needed([need_x, True, True, True, need_bias], found), None
-
-
-gated_linear_backward = _operator(
-    f"gated_linear_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, Tensor weight, bool need_x, bool need_bias)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda grad, x, mean, *rest: binding.gated_linear_gradients(grad, x, mean, rest[:3], *rest[3:]),
-    _shapes_of_gated_linear_backward,
-)
-gated_linear = _operator(
-    "gated_linear(Tensor x, Tensor mean, Tensor log_sigma2, Tensor weight, Tensor? bias, float limit)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    binding.gated_linear,
-    lambda x, mean, _, weight, *rest: (
-        x.new_empty(x.shape[0], weight.shape[0]),
-        *_like(mean, mean),
-        x.new_empty(x.shape[0] * x.shape[1]),
+gated_linear = _differentiable(
+    _operator(
+        "gated_linear(Tensor x, Tensor mean, Tensor log_sigma2, Tensor weight, Tensor? bias, float limit,"
+        " Tensor? noise=None) -> (Tensor, Tensor, Tensor, Tensor)",
+        binding.gated_linear,
+        lambda x, mean, _, weight, *rest: (
+            x.new_empty(x.shape[0], weight.shape[0]),
+            *_like(mean, mean),
+            x.new_empty(x.shape[0] * x.shape[1]),
+        ),
+        draws=True,
     ),
-    _keep_gated_linear,
+    lambda inputs, output: (*inputs[:2], *output[1:], inputs[3]),
     _gated_linear_gradients,
-    tags=DRAWS,
+    _operator(
+        f"gated_linear_backward(Tensor grad, Tensor x, Tensor mean, {_GATES}, Tensor weight, bool need_x,"
+        " bool need_bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+        binding.gated_linear_gradients,
+        _shapes_of_gated_linear_backward,
+    ),
 )

@@ -49,8 +49,8 @@ class Variational(nn.Module):
     @property
     def current_kl_factor(self) -> float | Tensor:
         """``kl_factor``, or 1 if it is not set."""
-        factor: float | Tensor = getattr(self, "kl_factor", 1.0)
-        return factor
+        factor: float | Tensor | None = self.__dict__.get("kl_factor", self._buffers.get("kl_factor"))
+        return 1.0 if factor is None else factor
 
     def is_wide(self, name: str) -> bool:
         """Whether the parameter of this name sets a dropout rate, and stays out of half precision."""
