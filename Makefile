@@ -61,8 +61,8 @@ test-integrations: $(EXTRAS) ## install the trainers of other packages, and run 
 		"tests/test_readme.py::test_the_python_of_a_page_runs[docs/lightning.md]" \
 		"tests/test_readme.py::test_the_python_of_a_page_runs[docs/hugging-face.md]" $(ARGS)
 
-stress: $(READY) ## run all random cases, of which `make test` runs a seeded sample
-	@VBDROP_STRESS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)
+stress: $(EXTRAS) ## run all random cases, of which `make test` runs a seeded sample, and what takes minutes
+	@VBDROP_STRESS=1 VBDROP_EXTRAS=all HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -m stress -n $(JOBS) --dist worksteal $(ARGS)
 
 format: $(READY) ## format the code, and fix what lint can fix
 	@$(PY) -m ruff check --fix

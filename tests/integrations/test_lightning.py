@@ -100,7 +100,7 @@ def test_the_warm_up_moves_and_scalars_are_logged(tmp_path):
     assert float(logged["vbdrop/kl_weight"]) == 0.5
     assert float(logged["vbdrop/kl"]) == pytest.approx(vbdrop.kl(module).item(), rel=1e-5)
     assert 0 < float(logged["vbdrop/nll"]) < 2
-    assert float(logged["vbdrop/dead_share/net.net.2.gate"]) == 0
+    assert float(logged["vbdrop/dead_share_by_layer/net.net.2.gate"]) == 0
 
 
 def with_dead_units():
@@ -183,6 +183,10 @@ def test_what_it_cannot_do_is_refused(tmp_path):
         trainer(tmp_path, VBDropCallback(n_train=10), max_epochs=1).fit(Module(PerExampleNoise()), loader())
 
 
+def weights_in(model):
+    return sum(int(module.weight.count_nonzero()) for module in model.modules() if isinstance(module, nn.Linear))
+
+
 def test_a_target_is_reached_and_its_state_is_in_the_checkpoint(tmp_path):
     def callback():
         target = vbdrop.Target(weights=3, epochs=6, example_inputs=torch.zeros(2, 6))
@@ -199,7 +203,7 @@ def test_a_target_is_reached_and_its_state_is_in_the_checkpoint(tmp_path):
     model = module()
     trainer(tmp_path, callback(), max_epochs=6).fit(model, Data(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
     small = vbdrop.compress(model.net, torch.zeros(2, 6)).model
-    assert 0 < sum(int(m.weight.count_nonzero()) for m in small.modules() if isinstance(m, nn.Linear)) <= 24
+    assert 0 < weights_in(small) <= 24
 
 
 @pytest.mark.parametrize("length", [{"max_steps": 12}, {"max_steps": 12, "max_epochs": 50}, {"max_epochs": 1}])
@@ -211,6 +215,23 @@ def test_a_target_is_reached_where_the_training_ends_by_steps_or_after_one_epoch
     (pursuit,) = callback.elbo.observers
     assert pursuit.is_cut
     assert pursuit.target.steps == fit.global_step
+
+
+def test_with_a_target_the_best_checkpoint_is_one_that_has_its_size(tmp_path):
+    class Worsening(Module):
+        def validation_step(self, batch, index):
+            self.log("error", float(self.current_epoch))
+
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    options = {"target": vbdrop.Target(weights=3), "example_inputs": torch.zeros(2, 6), "submodule": "net"}
+    best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="error")
+    callback = VBDropCallback(vbdrop.Weights(), n_train=EXAMPLES, **options)
+    fit = trainer(tmp_path, callback, best, max_epochs=8, enable_checkpointing=True)
+    fit.fit(Worsening(net), Data(), Data())
+    assert 0 < best.best_model_score < 7
+    fresh = Module(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+    restore_(fresh, torch.load(best.best_model_path, weights_only=True), submodule="net")
+    assert weights_in(vbdrop.compress(fresh.net, torch.zeros(2, 6)).model) <= 24
 
 
 def test_an_earlier_checkpoint_of_a_shrunk_model_can_be_tested(tmp_path):

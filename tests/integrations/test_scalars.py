@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,8 +32,8 @@ def test_the_dead_are_counted_by_layer_and_in_all():
     with torch.no_grad():
         model[2].log_sigma2[0] = 20.0
     found = vbdrop.scalars(model)
-    assert found["dead_share/0"] == 0
-    assert found["dead_share/2"] == 0.5
+    assert found["dead_share_by_layer/0"] == 0
+    assert found["dead_share_by_layer/2"] == 0.5
     assert found["dead_share"] == pytest.approx(3 / 18)
     assert found["rate/2"] > found["rate/0"]
 
@@ -50,6 +52,49 @@ def test_with_attach_there_is_no_likelihood():
 
 def test_every_key_has_the_prefix():
     assert all(key.startswith("train/") for key in vbdrop.scalars(converted(vbdrop.Rates()), prefix="train/"))
+
+
+def oddly_named():
+    """Layers whose names no tracker accepts, two of which would become the same; and one that is like a folder."""
+    model = nn.ModuleDict({name: nn.Linear(2, 2) for name in ("a b(c)", "a_b_c_", "a", "a/b", "ä@1")})
+    vbdrop.convert_(model, vbdrop.Weights())
+    return model
+
+
+@pytest.mark.parametrize("build", [oddly_named, lambda: converted(vbdrop.Weights(), vbdrop.Units())])
+def test_trackers_accept_the_names(build):
+    model = build()
+    found = vbdrop.scalars(model, prefix="vbdrop/")
+    assert len(found) == 2 + 2 * len(vbdrop.rates(model))
+    assert all(re.fullmatch(r"[-./\w]+", name) for name in found)
+    folders = {name.rpartition("/")[0] for name in found}
+    assert folders == {"vbdrop", "vbdrop/rate", "vbdrop/dead_share_by_layer"}
+    assert folders.isdisjoint(found)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, of the database
+@pytest.mark.parametrize("store", ["sqlite:///{}/store.db", "file:{}/store"])
+def test_mlflow_gives_all_of_them_back(tmp_path, store, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="NOT TESTED: there is no mlflow here")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    expected = vbdrop.scalars(oddly_named(), prefix="vbdrop/")
+    mlflow.set_tracking_uri(store.format(tmp_path))
+    with mlflow.start_run() as run:
+        mlflow.log_metrics(expected, step=1)
+    assert mlflow.tracking.MlflowClient().get_run(run.info.run_id).data.metrics == expected
+
+
+def test_tensorboard_gives_all_of_them_back(tmp_path):
+    pytest.importorskip("tensorboard", reason="NOT TESTED: there is no tensorboard here")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    expected = vbdrop.scalars(oddly_named(), prefix="vbdrop/")
+    with SummaryWriter(str(tmp_path)) as writer:
+        for name, value in expected.items():
+            writer.add_scalar(name, value, 1)
+    written = EventAccumulator(str(tmp_path)).Reload()
+    assert {name: written.Scalars(name)[0].value for name in written.Tags()["scalars"]} == pytest.approx(expected)
 
 
 def test_no_gradient_is_left_behind_and_no_noise_drawn():

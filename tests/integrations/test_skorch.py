@@ -24,7 +24,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
-from skorch.callbacks import LRScheduler  # noqa: E402
+from skorch.callbacks import EarlyStopping, LRScheduler  # noqa: E402
 
 from vbdrop.integrations.skorch import VBDClassifier, VBDRegressor, VBDropCallback  # noqa: E402
 
@@ -200,6 +200,12 @@ def test_parameters_of_a_net_that_goes_on_can_be_changed():
     net.set_params(kl_weight=0.25, lr=0.05).fit(*features())
     assert [row["kl_weight"] for row in net.history] == [1.0, 0.25]
     assert group_lrs(net) == [(4, 0.05), (2, 0.2)]
+
+
+def test_with_a_target_no_callback_may_bring_back_an_earlier_epoch():
+    net = classifier(network, target=vbdrop.Target(weights=2), callbacks=[EarlyStopping(load_best=True)])
+    with pytest.raises(ValueError, match="`load_best` of a callback must be False with a target"):
+        net.fit(*features())
 
 
 def test_a_target_takes_inputs_by_name():

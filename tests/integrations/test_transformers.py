@@ -161,7 +161,7 @@ def test_scalars_are_logged_and_the_warm_up_moves_within_an_epoch(tmp_path):
     trainer.train()
     logged = [entry["vbdrop/kl_weight"] for entry in trainer.state.log_history if "loss" in entry]
     assert logged == pytest.approx([step / 8 for step in range(8)])
-    assert "vbdrop/dead_share/classifier.gate" in trainer.state.log_history[0]
+    assert "vbdrop/dead_share_by_layer/classifier.gate" in trainer.state.log_history[0]
 
 
 def test_training_in_bfloat16_keeps_the_rates_in_float32(tmp_path):
@@ -380,3 +380,23 @@ def test_a_target_is_reached_within_one_epoch(tmp_path):
     )  # fmt: skip
     VBDropTrainer(small_bert(), arguments(tmp_path), train_dataset=Texts(), callbacks=[callback]).train()
     assert callback.elbo.observers[0].is_cut
+
+
+def test_with_a_target_the_best_model_is_one_that_has_its_size(tmp_path):
+    errors = iter(range(100))
+    callback = VBDropCallback(
+        vbdrop.Units(filter_fn=ends_block), n_train=32, example_inputs={"input_ids": Texts().ids[:2]},
+        target=vbdrop.Target(parameters=1.5, only=in_block),
+    )  # fmt: skip
+    every_epoch = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    args = arguments(
+        tmp_path, num_train_epochs=8, metric_for_best_model="error", greater_is_better=False, **every_epoch
+    )
+    trainer = VBDropTrainer(
+        small_bert(), args, train_dataset=Texts(), eval_dataset=Texts(), callbacks=[callback],
+        compute_metrics=lambda _: {"error": float(next(errors))},
+    )  # fmt: skip
+    trainer.train()
+    cut = {n: bool(m.removed.any()) for n, m in trainer.model.named_modules() if hasattr(m, "removed")}
+    assert any(cut.values())
+    assert 4 < trainer.state.best_global_step < trainer.state.global_step

@@ -28,7 +28,8 @@ class VBDropCallback(pl.Callback):
     alone. Rates in parameter groups with weight decay are moved to groups without. Once per epoch, `vbdrop.scalars` are
     logged.
 
-    A checkpoint has everything that is needed to go on, also if the model has been made smaller before.
+    A checkpoint has everything that is needed to go on, also if the model has been made smaller before. With a target,
+    the ``best_model_path`` of a `ModelCheckpoint` is one that has its size.
 
     Args:
         modes: How the model is converted, such as `vbdrop.Units`; none if it is converted before it comes here.
@@ -77,6 +78,7 @@ class VBDropCallback(pl.Callback):
         self._submodule, self._log = submodule, log
         self._shrink_every, self._example_inputs, self._compress_at_end = shrink_every, example_inputs, compress_at_end
         self._nll_sum, self._nll_count = 0.0, 0
+        self._was_cut = False
         self.compressed: Compressed | None = None
 
     @property
@@ -129,6 +131,10 @@ class VBDropCallback(pl.Callback):
         self.elbo.epoch = trainer.current_epoch
         self._nll_sum, self._nll_count = 0.0, 0
 
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
+        """See whether the model has the size of its target."""
+        self._was_cut = self._session.is_cut
+
     def on_train_batch_end(
         self,
         trainer: Any,  # noqa: ANN401
@@ -137,7 +143,9 @@ class VBDropCallback(pl.Callback):
         batch: Any,  # noqa: ANN401
         batch_idx: int,
     ) -> None:
-        """Keep the negative log likelihood for the log."""
+        """Keep the negative log likelihood for the log; once a target is reached, forget the best larger model."""
+        if self._session.is_cut and not self._was_cut:
+            _forget_best(trainer)
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             self._nll_sum = self._nll_sum + loss.detach() * trainer.accumulate_grad_batches
@@ -178,6 +186,14 @@ class VBDropCallback(pl.Callback):
         """Go on from a checkpoint."""
         if state_dict:
             self._session.load_state_dict(state_dict)
+
+
+def _forget_best(trainer: Any) -> None:  # noqa: ANN401
+    """Let the `ModelCheckpoint` callbacks choose among the models from now on."""
+    for callback in trainer.checkpoint_callbacks:
+        if getattr(callback, "monitor", None) is not None:
+            callback.best_k_models, callback.best_model_score = {}, None
+            callback.best_model_path = callback.kth_best_model_path = ""
 
 
 def _moved(loader: Any, pl_module: Any) -> Iterator[Any]:  # noqa: ANN401

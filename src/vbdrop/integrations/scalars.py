@@ -1,15 +1,24 @@
 """What happens in a training as a flat dict of numbers, as experiment trackers take it."""
 
+import re
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
 from vbdrop.convert import rates
 from vbdrop.objective import ELBO, kl
 
+REFUSED = re.compile(r"[^-.\w]")
+"""What the name of a layer may have, but not a name in MLflow or TensorBoard; and the slash, which ends a folder."""
+
 
 @torch.no_grad()
 def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> dict[str, float]:
     """The state of a training as a flat dict of numbers, for TensorBoard, MLflow or any other tracker.
+
+    All of them accept the keys as they are: letters, digits, ``_``, ``-``, ``.`` and ``/``, and no key is the folder of
+    another one. Any other character in the name of a layer becomes ``_``.
 
     Args:
         model: A converted model.
@@ -18,8 +27,8 @@ def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> 
 
     Returns:
         ``kl``, the KL as a sum over all weights; ``dead_share``, the share of all weights and units that are dead, and
-        ``dead_share/<layer>``; ``rate/<layer>``, the mean dropout rate. With an ELBO that has been called or has made a
-        step, also ``kl_weight``, with the warm-up, and of a loss that it has seen, ``nll`` and ``loss``.
+        ``dead_share_by_layer/<layer>``; ``rate/<layer>``, the mean dropout rate. With an ELBO that has been called or
+        has made a step, also ``kl_weight``, with the warm-up, and of a loss that it has seen, ``nll`` and ``loss``.
 
     Example:
         >>> import vbdrop
@@ -28,7 +37,7 @@ def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> 
         >>> elbo = vbdrop.ELBO(model, n_train=100, kl_weight=0.5)
         >>> _ = elbo(torch.tensor(1.5))
         >>> sorted(vbdrop.scalars(model, elbo))
-        ['dead_share', 'dead_share/0', 'kl', 'kl_weight', 'loss', 'nll', 'rate/0']
+        ['dead_share', 'dead_share_by_layer/0', 'kl', 'kl_weight', 'loss', 'nll', 'rate/0']
         >>> vbdrop.scalars(model, elbo)["kl_weight"], round(vbdrop.scalars(model, prefix="vbdrop/")["vbdrop/rate/0"], 4)
         (0.5, 0.25)
     """
@@ -37,11 +46,22 @@ def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> 
     table = rates(model)
     found = {"kl": float(kl(model))}
     found["dead_share"] = sum(rate.dead for rate in table.values()) / sum(rate.count for rate in table.values())
-    for name, rate in table.items():
-        found[f"dead_share/{name}"] = rate.dead_share
+    for name, rate in zip(_accepted(table), table.values(), strict=True):
+        found[f"dead_share_by_layer/{name}"] = rate.dead_share
         found[f"rate/{name}"] = rate.p
     if elbo is not None and elbo.has_terms:
         terms = elbo.terms
         found["kl_weight"] = terms.kl_weight
         found |= {name: float(part) for name in ("nll", "loss") if (part := getattr(terms, name)) is not None}
     return {prefix + name: value for name, value in found.items()}
+
+
+def _accepted(layers: Iterable[str]) -> list[str]:
+    """Names for layers that every tracker accepts, no two of them the same."""
+    found: list[str] = []
+    for layer in layers:
+        name = REFUSED.sub("_", layer)
+        while name in found:
+            name += "_"
+        found.append(name)
+    return found

@@ -81,6 +81,11 @@ class Session:
         """Whether there is an `elbo`."""
         return self._elbo is not None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the model has been cut to a target."""
+        return any(pursuit.is_cut for pursuit in self._pursuits())
+
     def prepare_(self, model: nn.Module, *, steps: int | None = None, epochs: float | None = None) -> ELBO:
         """Convert a model, unless it already is, and make its objective.
 

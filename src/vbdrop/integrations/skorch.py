@@ -90,6 +90,11 @@ class VBDropCallback(callbacks.Callback):
         if self.session_ is None:
             if (reduction := getattr(net.criterion_, "reduction", "mean")) != "mean":
                 raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
+            if self.target is not None and any(getattr(callback, "load_best", False) for _, callback in net.callbacks_):
+                raise ValueError(
+                    "`load_best` of a callback must be False with a target: the best epoch may be one before the "
+                    "network was cut to its size; got True."
+                )
             session = Session((), self.objective(net, dataset_train), getattr(net, "rate_lr", None))
             steps = net.max_epochs * len(net.get_iterator(dataset_train, training=True))
             session.prepare_(net.module_, steps=steps)

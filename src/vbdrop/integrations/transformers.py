@@ -41,7 +41,8 @@ class VBDropCallback(hf.TrainerCallback):
     The model is converted when the trainer is made. The trainer's loss is the negative log likelihood; the gradient of
     the KL is added right before every step of the optimizer: once per step with any ``gradient_accumulation_steps``,
     after the gradients of all processes were averaged, and after clipping, which bounds the gradients of the likelihood
-    alone. Every checkpoint also gets what `restore_` needs.
+    alone. Every checkpoint also gets what `restore_` needs. With a target, ``load_best_model_at_end`` chooses among the
+    checkpoints that have its size.
 
     Use it together with `VBDropTrainerMixin` (or `VBDropTrainer`): that keeps the rates out of weight decay, and logs.
 
@@ -71,6 +72,7 @@ class VBDropCallback(hf.TrainerCallback):
     ) -> None:
         self._session = Session(modes, {"n_train": n_train, **objective}, rate_lr, example_inputs)
         self._resumed_from: Path | None = None
+        self._was_cut = False
         self._saving = ExitStack()
 
     @property
@@ -156,6 +158,12 @@ class VBDropCallback(hf.TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Tell the warm-up, in fractions of an epoch."""
         self.elbo.epoch = float(state.epoch or 0.0)
+        self._was_cut = self._session.is_cut
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Once the model has the size of its target, forget the best of the larger ones."""
+        if self._session.is_cut and not self._was_cut:
+            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Write what `restore_` needs into the checkpoint."""
