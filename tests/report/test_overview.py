@@ -26,3 +26,8 @@ def test_a_run_that_diverged_or_comes_from_nowhere_says_so(run):
     assert dict(grid.rows)["Made on"] == "an unknown machine: environment.json is missing"
     assert "Error" not in dict(grid.rows)
     assert "infinite in epoch 7" in note.text
+
+
+def test_a_network_without_weights_is_said_to_have_none(run):
+    (grid,) = overview([run("vbd", result={"nonzero": 0, "ratio": None, "weights": 9_000})], ["a"])
+    assert dict(grid.rows)["Remaining weights"] == "none of 9,000"

@@ -23,3 +23,9 @@ def test_a_run_that_was_never_evaluated_says_so(run):
     errors, weights = training([lost], ["a"])
     assert "no error curve" in errors.text
     assert "did not record the weights" in weights.text
+
+
+def test_errors_on_different_data_are_not_called_by_those_of_the_first_run(run):
+    both = [run("vbd", result={"evaluated_on": where}) for where in ("validation", "test")]
+    assert training(both, ["a", "b"])[0].caption.startswith("The validation or test error of the network")
+    assert training(both[:1], ["a"])[0].caption.startswith("The validation error of the network")

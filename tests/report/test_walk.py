@@ -92,3 +92,8 @@ def test_what_was_not_measured_is_said():
     page = render_walk(result(curve=curve, error=None, error_before=None, cut=None, walk=[]))
     for said in ("no error was measured", "The models that were kept", "No cut was recorded", "had no press stage"):
         assert said in page
+
+
+def test_a_model_of_which_nothing_is_left_has_no_place_on_a_logarithmic_scale():
+    text = " ".join(re.sub(r"<[^>]+>", " ", render_walk(result(unit="weights", size=0.0))).split())
+    assert "small.safetensors 0 weights" in text

@@ -2,10 +2,14 @@
 
 import json
 import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from vbdrop.cli.app import main
+from vbdrop.experiments import Record
 from vbdrop.report.reading import read_run
 from vbdrop.report.wording import command, labels, remedy, short, size, times, title
 
@@ -20,27 +24,39 @@ def test_a_run_is_named_by_what_tells_it_from_the_others(run):
     assert title(vbd) == "vbd-weights, MLP on digits"
 
 
-def test_the_command_makes_this_run_and_no_other(made, tmp_path, capsys):
+@pytest.mark.parametrize("changes", [{}, {"arithmetic": "plain"}, {"n_valid": 50, "split": "block"}])
+def test_the_command_makes_this_run_and_no_other(copied, tmp_path, capsys, monkeypatch, changes):
     """The same settings give the same name, so the command finds the run that has ended."""
+    folder = copied("vbd", config=changes)
+    config = Record(folder).config
     records = tmp_path / "records"
-    records.symlink_to(made["vbd"].parent)
-    for name in ("vbd", "plain"):
-        words = shlex.split(command(read_run(made[name])))
-        assert words[0] == "vbdrop"
-        with pytest.raises(SystemExit) as caught:
-            main([*words[1:], "--records", str(records), "--json"])
-        assert caught.value.code == 0
-        said = capsys.readouterr()
-        assert "has already ended" in said.err
-        assert json.loads(said.out)["run"] == read_run(made[name]).id
+    shutil.copytree(folder, records / config.name)
+    result = json.loads((folder / "result.json").read_text()) | {"run": config.id}
+    (records / config.name / "result.json").write_text(json.dumps(result))
+    monkeypatch.chdir(folder)
+    words = shlex.split(command(read_run(folder)))
+    assert words[0] == "vbdrop"
+    with pytest.raises(SystemExit) as caught:
+        main([*words[1:], "--records", str(records), "--json"])
+    assert caught.value.code == 0
+    said = capsys.readouterr()
+    assert "has already ended" in said.err
+    assert json.loads(said.out)["run"] == config.id
 
 
-def test_settings_without_an_option_are_read_from_the_file(run):
-    budget = run("vbd").config["budget"]
-    assert command(run("vbd", config={"budget": {**budget, "evaluate_every": 5}})).endswith("--config config.json")
-    shrinking = run("vbd", config={"budget": {**budget, "shrink_every": 2}})
-    assert "--shrink-every 2" in command(shrinking)
-    assert "--valid 50" in command(run("vbd", config={"n_valid": 50}))
+def test_a_setting_that_the_record_is_older_than_keeps_its_old_value(copied, monkeypatch):
+    hyper = {key: value for key, value in read_run(copied("vbd")).config["hyper"].items() if key != "refine"}
+    folder = copied("vbd", config={"hyper": hyper})
+    monkeypatch.chdir(folder)
+    assert command(read_run(folder)).split()[2] == "--config"
+    assert Record(folder).config.hyper["refine"] == 0.0
+
+
+def test_the_command_has_the_threads_of_the_record(run):
+    vbd = run("vbd")
+    assert "--threads" not in command(vbd)
+    assert command(replace(vbd, sessions=[{**vbd.sessions[0], "threads": 2}])).endswith(" --threads 2")
+    assert "--threads" not in command(replace(vbd, sessions=[]))
 
 
 def test_what_is_missing_is_made_from_the_weights_or_again(run):
@@ -48,6 +64,19 @@ def test_what_is_missing_is_made_from_the_weights_or_again(run):
     assert remedy(kept, "details") == (f"vbdrop compress {kept.folder} --measure",)
     assert remedy(lost, "details") == (f"vbdrop train --config {lost.folder}/config.json --records runs",)
     assert remedy(lost, "measured")[1] == f"vbdrop compress runs/{lost.folder.name} --measure"
+
+
+def test_a_run_in_the_folder_of_runs_is_made_again_elsewhere(copied, tmp_path, monkeypatch):
+    """In that folder it has already ended, so the command would train nothing and keep no weights."""
+    folder = copied("vbd", without=["weights.safetensors"])
+    (tmp_path / "runs").mkdir()
+    folder = folder.rename(tmp_path / "runs" / folder.name)
+    monkeypatch.chdir(tmp_path)
+    again, measured = remedy(read_run(Path("runs") / folder.name), "measured")
+    assert again.endswith(f"runs/{folder.name}/config.json --records runs/again")
+    assert measured == f"vbdrop compress runs/again/{folder.name} --measure"
+    monkeypatch.chdir(folder)
+    assert remedy(read_run(Path()), "measured")[1] == f"vbdrop compress runs/{folder.name} --measure"
 
 
 def test_numbers():

@@ -44,7 +44,7 @@ def _diagram(run: Run, details: Mapping[str, Any], heading: str) -> list[Block]:
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy")
     axes.text(0.17, 0.13, "perfectly calibrated", color=INK, fontsize=8, ha="left", va="top")
-    sure = max(bins, key=lambda each: each["count"])
+    sure = max(bins, key=lambda each: each["confidence"])
     said = (
         f"The calibration error is {100 * run.result['ece']:.2f} %; of the {thousands(sure['count'])} most confident "
         f"predictions, with a mean confidence of {100 * sure['confidence']:.1f} %, "

@@ -45,8 +45,8 @@ def _figures(run: Run) -> dict[str, str]:
     if run.diverged:
         return {}
     result = run.result
-    left = f"{thousands(result['nonzero'])} of {thousands(result['weights'])}"
-    if result["nonzero"] < result["weights"]:
+    left = f"{thousands(result['nonzero']) if result['nonzero'] else 'none'} of {thousands(result['weights'])}"
+    if 0 < result["nonzero"] < result["weights"]:
         left += f", {times(result['ratio'])} fewer"
     figures = {
         "Evaluated on": f"{thousands(result['examples'])} {result['evaluated_on']} examples, after the last epoch",

@@ -9,14 +9,13 @@ from vbdrop.report.wording import command
 
 
 def reproduce(runs: Sequence[Run], labels: Sequence[str]) -> list[Block]:
-    """Show the command of each run, and the file that it reads, if any."""
+    """Show the command of each run, and the file that it reads."""
     blocks: list[Block] = []
     for run, label in zip(runs, labels, strict=True):
-        line = command(run)
-        text = f"Run {run.id}. On the same machine, with the same number of threads, it is reproduced bit for bit."
-        lines: tuple[str, ...] = (line,)
-        if line.endswith("--config config.json"):
-            text += " The command reads config.json, which holds:"
-            lines = (line, json.dumps(run.config, indent=2))
+        text = (
+            f"Run {run.id}. On the same machine, with the same number of threads, it is reproduced bit for bit. "
+            "The command reads config.json, which holds:"
+        )
+        lines = (command(run), json.dumps(run.config, indent=2))
         blocks.append(Note(text, lines, label if len(runs) > 1 else "", wide=True))
     return blocks

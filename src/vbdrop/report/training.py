@@ -36,7 +36,7 @@ def _errors(runs: Sequence[Run], labels: Sequence[str]) -> Block:
     axes.set_xlabel("epoch")
     axes.set_ylabel("error, %")
     legend(axes, len(runs))
-    where = "validation" if runs[0].result["evaluated_on"] == "validation" else "test"
+    where = " or ".join(sorted({run.result["evaluated_on"] for run in runs}, reverse=True))
     said = "; ".join(f"{label} ends at {line[-1][1]:.2f} %" for line, label in zip(lines, labels, strict=True) if line)
     return Figure(
         canvas.svg(f"Line chart of the {where} error per epoch. {said}."),

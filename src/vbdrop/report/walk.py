@@ -95,16 +95,14 @@ def _over_time(result: Mapping[str, Any]) -> list[Block]:
 def _chooser(result: Mapping[str, Any]) -> Block:
     """The models that were kept, each by its file: those on the way, and the result."""
     files = [*result.get("kept", []), {"file": "the result", **result}]
-    if any(one["error"] is None for one in files):
+    if any(one["error"] is None or not one["size"] for one in files):  # a logarithmic scale has no place for 0
         rows = tuple((_name(one), _said(result, one["size"]), times(one["times"])) for one in files)
         return TableBlock("The models that were kept", ("file", "size", "smaller"), rows, wide=False)
     points = [(point["size"], point["error"]) for point in result["curve"] if point["error"] is not None]
     canvas = Canvas(3.0)
     axes = canvas.axes[0]
-    walk, places = (
-        [(_shown(result, size), error) for size, error in each if size > 0]
-        for each in (points, [(one["size"], one["error"]) for one in files])
-    )
+    walk = [(_shown(result, size), error) for size, error in points if size > 0]
+    places = [(_shown(result, one["size"]), one["error"]) for one in files]
     if walk:
         axes.plot(*zip(*walk, strict=True), ".", color=SERIES[1], markersize=4, label="after each epoch")
     axes.plot(*zip(*places, strict=True), "o", color=SERIES[0], markersize=6, label="kept")

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vbdrop.report.reading import Run
@@ -111,28 +112,12 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def command(run: Run) -> str:
-    """Return the command that repeats a run, with all of its settings.
+    """Return the command that repeats a run, from its ``config.json``.
 
-    If the command line has no option for one of them, the command reads ``config.json`` instead.
+    Options would not do: some settings have none, and one that is newer than the record has another default today.
     """
-    config, budget = run.config, run.config["budget"]
-    if budget["evaluate_every"] != 1:
-        return "vbdrop train --config config.json"
-    parts = ["vbdrop", "train", config["method"], "--model", config["model"]]
-    for name, value in config["model_args"].items():
-        parts += ["--model-arg", f"{name}={_value(value)}"]
-    parts += ["--data", config["data"], "--normalise", config["normalise"]]
-    for name in ("epochs", "batch", "lr", "schedule", "seed"):
-        parts += [f"--{name}", _value(budget[name])]
-    if budget.get("shrink_every") is not None:
-        parts += ["--shrink-every", _value(budget["shrink_every"])]
-    if config["n_valid"]:
-        parts += ["--valid", _value(config["n_valid"])]
-    if config["n_train"] is not None:
-        parts += ["--examples", _value(config["n_train"])]
-    for name, value in config["hyper"].items():
-        parts += ["--set", f"{name}={_value(value)}"]
-    return shlex.join(parts)
+    threads = run.sessions[-1]["threads"] if run.sessions else 1
+    return "vbdrop train --config config.json" + (f" --threads {threads}" if threads > 1 else "")
 
 
 def remedy(run: Run, what: str) -> tuple[str, ...]:
@@ -145,10 +130,12 @@ def remedy(run: Run, what: str) -> tuple[str, ...]:
     folder = shlex.quote(str(run.folder))
     if run.has_weights:
         return (f"vbdrop compress {folder} --measure",)
-    again = (f"vbdrop train --config {folder}/config.json --records runs",)
+    place = run.folder.resolve()
+    records = "runs/again" if place.parent == Path("runs").resolve() else "runs"  # where it has not ended yet
+    again = (f"vbdrop train --config {folder}/config.json --records {records}",)
     if what == "details":
         return again
-    return (*again, f"vbdrop compress {shlex.quote(f'runs/{run.folder.name}')} --measure")
+    return (*again, f"vbdrop compress {shlex.quote(f'{records}/{place.name}')} --measure")
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 -- whatever JSON can hold
