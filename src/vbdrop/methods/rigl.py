@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vbdrop.methods.shared.checks import check_choice, check_count, check_not_negative, check_share
+from vbdrop.methods.shared.checks import check_choice, check_count, check_flag, check_not_negative, check_share
 from vbdrop.methods.shared.losses import cross_entropy, squared_weights
 from vbdrop.methods.shared.masks import MASK, add_masks_, apply_masks_, keep_largest, mask_of, remove_buffers_
 from vbdrop.methods.shared.run_parts import first_step
@@ -119,6 +119,7 @@ class RigL(Method):
         check_choice(self, "distribution", ("erk", "uniform"))
         check_count(self, "every")
         check_not_negative(self, "decay")
+        check_flag(self, "dense_output")
 
     def build(self, model: nn.Module) -> nn.Module:
         """Add random masks at the target sparsity."""

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from vbdrop.convert import convert_, deterministic_, param_groups
 from vbdrop.layers import Gate, Units, Variational
-from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_positive, check_share
+from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_number, check_positive, check_share
 from vbdrop.methods.shared.input_modules import unit_gates
 from vbdrop.methods.shared.losses import cross_entropy, variational_loss, weighted_loss
 from vbdrop.methods.shared.stages import Staged
@@ -74,6 +74,7 @@ class VBDGates(Staged):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(self, "kl_weight")
+        check_number(self, "threshold")
         check_choice(self, "weighting", ("units", "positions"))
         check_positive(self, "gate_lr")
         check_share(self, "hold", "ramp", zero=True)

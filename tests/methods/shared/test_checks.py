@@ -4,7 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from vbdrop.methods.shared.checks import check_choice, check_count, check_not_negative, check_positive, check_share
+from vbdrop.methods import RigL, VBDGates, VBDWeights
+from vbdrop.methods.shared.checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_not_negative,
+    check_positive,
+    check_share,
+)
 
 NAN = float("nan")
 
@@ -45,3 +53,18 @@ def test_a_count_is_a_whole_number_from_1(value):
 def test_a_choice_lists_what_there_is():
     with pytest.raises(ValueError, match="`per` of SimpleNamespace must be one of 'unit', 'layer'; got 'row'"):
         check_choice(SimpleNamespace(per="row"), "per", ("unit", "layer"))
+
+
+@pytest.mark.parametrize("value", ["False", "no", 0, 1.0, None])
+def test_a_flag_is_true_or_false_and_no_word_that_counts_as_true(value):
+    with pytest.raises(TypeError, match="`own` of SimpleNamespace must be True or False; got"):
+        check_flag(SimpleNamespace(own=value), "own")
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [(RigL, "dense_output"), (VBDWeights, "mask_variances"), (VBDWeights, "log_sigma2"), (VBDGates, "threshold")],
+)
+def test_a_word_is_refused_where_a_number_or_a_flag_belongs(method, field):
+    with pytest.raises(TypeError, match=f"`{field}` of {method.__name__} must be"):
+        method(**{field: "False"})

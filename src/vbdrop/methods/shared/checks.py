@@ -74,6 +74,19 @@ def check_count(method: object, *names: str) -> None:
             raise ValueError(f"`{name}` of {type(method).__name__} must be an int >= 1; got {value!r}.")
 
 
+def check_flag(method: object, *names: str) -> None:
+    """Each of these fields must be a bool; any other value would count as true or false without a word.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> check_flag(SimpleNamespace(dense_output=False), "dense_output")
+    """
+    for name in names:
+        value = getattr(method, name)
+        if not isinstance(value, bool):
+            raise TypeError(f"`{name}` of {type(method).__name__} must be True or False; got {value!r}.")
+
+
 def check_choice(method: object, name: str, choices: Sequence[str]) -> None:
     """The field must be one of these words.
 

@@ -18,7 +18,7 @@ from vbdrop.convert import convert_, deterministic_, freeze_dead_, param_groups
 from vbdrop.layers import Gate, Units, Variational, Weights
 from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.methods.shared.averaging import add_averages_, average_, remove_averages_, use_averages_
-from vbdrop.methods.shared.checks import check_not_negative, check_number, check_positive, check_share
+from vbdrop.methods.shared.checks import check_flag, check_not_negative, check_number, check_positive, check_share
 from vbdrop.methods.shared.distilling import add_teacher_, distillation_loss, remove_teacher_, teach_
 from vbdrop.methods.shared.input_modules import unit_gates
 from vbdrop.methods.shared.losses import variational_loss, weighted_loss
@@ -82,7 +82,8 @@ class NoisyWeights(Staged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self, "threshold", *(() if self.cut is None else ("cut",)))
+        check_number(self, "threshold", "log_sigma2", *(() if self.cut is None else ("cut",)))
+        check_flag(self, "mask_variances")
         check_not_negative(self, "kl_weight", "unit_kl", "distill", *(() if self.cut_nats is None else ("cut_nats",)))
         check_share(self, "hold", "ramp", "average", zero=True)
         check_positive(self, "rate_lr", "initial_scale")
