@@ -33,6 +33,8 @@ def test_what_is_right_passes_whatever_else_there_is():
         ({"epoch": None}, "`epoch` must be a whole number; got nothing"),
         ({"epoch": True}, "`epoch` must be a whole number; got True"),
         ({"epoch": 1.5}, "`epoch` must be a whole number; got 1.5"),
+        ({"epoch": 10**400}, "`epoch` must be a whole number; got 1000"),
+        ({"layers": [{"name": "a", "p": 10**400}]}, r"`layers\[0\].p` must be a number; got 1000"),
         ({"layers": {}}, "`layers` must be a list; got {}"),
         ({"layers": [{"name": "a"}, {"name": 5}]}, r"`layers\[1\].name` must be text; got 5"),
         ({"layers": [{"name": "a", "p": math.nan}]}, r"`layers\[0\].p` must be a number; got nan"),

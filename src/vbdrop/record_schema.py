@@ -142,7 +142,10 @@ def _is(value: object, kind: str) -> bool:
     if kind in (TEXT, YES_OR_NO):
         return isinstance(value, str if kind == TEXT else bool)
     number = isinstance(value, int if kind == WHOLE else int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)  # type: ignore[arg-type]  # it is a number by now
+    try:
+        return number and math.isfinite(value)  # type: ignore[arg-type]  # it is a number by now
+    except OverflowError:  # JSON may hold an integer that no float can
+        return False
 
 
 def _damaged(value: object, kind: str, file: object, where: str) -> DamagedError:

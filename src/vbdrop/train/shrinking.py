@@ -19,7 +19,7 @@ from vbdrop.compression.planning.remaining_plan import relative
 from vbdrop.compression.rewriting.restore import restore_
 from vbdrop.train.method import Method
 from vbdrop.train.selection import inputs_read, select_inputs_, with_selections
-from vbdrop.train.sparsity import weight_layers
+from vbdrop.train.sparsity import distinct_weights, weight_layers
 
 EXAMPLES = 8
 """The number of examples for tracing the network and comparing its outputs before and after."""
@@ -100,7 +100,7 @@ class Shrinking:
     def __init__(self, method: Method, model: nn.Module, inputs: Tensor) -> None:
         self.method, self.inputs = method, inputs[:EXAMPLES]
         self.shrunk = Shrunk()
-        self.weights = sum(layer.weight.numel() for _, layer in weight_layers(model))
+        self.weights = sum(weight.numel() for weight in distinct_weights(model).values())
         self._original = copy.deepcopy(model)
         self._traced: Traced | None = None
         self._handles: list[RemovableHandle] = []

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vbdrop._torch_compat import ConvNd
+from vbdrop._torch_compat import ConvNd, storage_id
 
 
 def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | ConvNd]]:
@@ -23,13 +23,29 @@ def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | ConvNd]]:
             yield name, module
 
 
+def distinct_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of these layers by the layers' names, a tied weight once, under its first layer.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        >>> model[2].weight = model[0].weight
+        >>> list(distinct_weights(model))
+        ['0']
+    """
+    weights = {name: layer.weight.detach() for name, layer in weight_layers(model)}  # one read of each, kept alive
+    first: dict[tuple[int, int], str] = {}
+    for name, weight in weights.items():
+        first.setdefault((storage_id(weight.untyped_storage()), int(weight.storage_offset())), name)
+    return {name: weights[name] for name in first.values()}
+
+
 @dataclass(frozen=True)
 class Sparsity:
     """The number of weights of a network, and how many are not zero.
 
     Attributes:
         weights: The total.
-        nonzero: Layer -> the number of non-zero weights.
+        nonzero: Layer -> the number of non-zero weights; a tied weight is there once, under its first layer.
     """
 
     weights: int
@@ -59,6 +75,6 @@ def sparsity(model: nn.Module, weights: int | None = None) -> Sparsity:
         >>> sparsity(nn.Sequential(layer))
         Sparsity(weights=6, nonzero={'0': 2})
     """
-    layers = dict(weight_layers(model))
-    nonzero = {name: int(torch.count_nonzero(layer.weight.detach())) for name, layer in layers.items()}
-    return Sparsity(sum(layer.weight.numel() for layer in layers.values()) if weights is None else weights, nonzero)
+    found = distinct_weights(model)
+    nonzero = {name: int(torch.count_nonzero(weight)) for name, weight in found.items()}
+    return Sparsity(sum(weight.numel() for weight in found.values()) if weights is None else weights, nonzero)
