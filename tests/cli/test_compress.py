@@ -33,6 +33,12 @@ def test_a_run_becomes_a_smaller_network_with_the_same_error(vbdrop, trained, tm
     assert "hidden.0" in harder
 
 
+def test_an_error_on_held_out_data_is_not_called_a_test_error(vbdrop, trained):
+    shown = vbdrop("compress", trained("vbd-weights", "--valid", "50")).out
+    assert "validation error" in shown
+    assert "test error" not in shown
+
+
 def test_what_is_measured_is_printed_and_kept_for_the_report(vbdrop, trained, tmp_path):
     folder = trained("vbd-weights", "--set", "kl_weight=20")
     result = vbdrop("compress", folder, "--measure", "--export", tmp_path / "small.pt2")

@@ -6,13 +6,14 @@ import pytest
 import typer
 from rich.console import Console
 
-from vbdrop.cli.console import grid, out, settings
+from vbdrop.cli.console import err, grid, out, settings
 
 
 def test_settings_have_the_type_that_they_look_like():
     assert settings(["a=1", "b=1.5", "c=1e-3", "d=true", "e=unit", "f=[1, 2]", "g=", "h=a=b"]) == {
         "a": 1, "b": 1.5, "c": 1e-3, "d": True, "e": "unit", "f": [1, 2], "g": "", "h": "a=b",
     }  # fmt: skip
+    assert settings(["a=True", "b=False", "c=None", "d=null"]) == {"a": True, "b": False, "c": None, "d": None}
 
 
 @pytest.mark.parametrize("pair", ["kl_weight", "=3", ""])
@@ -42,3 +43,12 @@ def test_a_table_loses_nothing_on_a_narrow_terminal(monkeypatch, capsys, columns
         return sorted(letter for letter in capsys.readouterr().out if letter.isalnum())
 
     assert letters(columns) == letters(200)
+
+
+@pytest.mark.parametrize("make", [out, err])
+def test_brackets_and_colons_are_printed_as_they_are(capsys, make):
+    said = "pip install 'vbdrop[export]' runs/[a] [/b] :tada:"
+    console = make()
+    console.print(said, soft_wrap=True)
+    console.print(grid(("a", "why"), [("b", said)]))
+    assert sum(said in line for line in "".join(capsys.readouterr()).splitlines()) == 2

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import vbdrop as library
-from vbdrop.cli.demo_targets import GOALS, _latency
+from vbdrop.cli.demo_targets import GOALS, _latency, in_words
 
 
 def test_it_asks_for_fifty_times_fewer_weights_and_for_a_faster_convolutional_network():
@@ -28,3 +28,8 @@ def test_latency_is_measured_in_both_runtimes(tmp_path):
     rows = _latency(model, result, tmp_path / "small.onnx")
     assert [row[0] for row in rows] == ["one digit, PyTorch", "one digit, ONNX Runtime"]
     assert all(re.fullmatch(r"[\d.]+ µs", cell) for row in rows for cell in row[1:3])
+
+
+def test_a_network_that_became_slower_is_not_called_faster():
+    assert in_words(2.04) == "2.0 times faster"
+    assert in_words(0.5) == "2.0 times slower"

@@ -73,3 +73,8 @@ def test_mistakes(vbdrop, run, tmp_path):
     assert nowhere.code == 2
     assert "is not a finished run" in nowhere.err
     assert "must not be the folder" in vbdrop("rerun", run, "--records", run.parent).err
+
+
+def test_a_number_of_threads_is_at_least_one(vbdrop, tmp_path):
+    result = vbdrop("rerun", tmp_path, "--threads", "0")
+    assert (result.code, "greater than or equal to 1" in result.err) == (2, True)

@@ -93,7 +93,7 @@ def compress(
         })  # fmt: skip
         return
     console = out()
-    console.print(comparison(small.network, *errors))
+    console.print(comparison(small.network, config.evaluated_on, *errors))
     console.print(Text(str(small.network.summary())), soft_wrap=True)
     for line in (*files, *(f"{name}: {why}" for name, why in exports.missing.items())):
         console.print(line, soft_wrap=True)
@@ -142,10 +142,17 @@ def latencies(found: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich table
     return grid(("one thread", "bytes", *(f"batch of {batch}" for batch in batches)), rows)
 
 
-def comparison(small: Compressed, error_before: float, error_after: float) -> Any:  # noqa: ANN401 -- a rich table
-    """Lay out the effect of a compression: error, weights, bytes and multiplications, before and after."""
+def comparison(small: Compressed, where: str, error_before: float, error_after: float) -> Any:  # noqa: ANN401 -- a rich table
+    """Lay out the effect of a compression: error, weights, bytes and multiplications, before and after.
+
+    Args:
+        small: The small network.
+        where: On which data the errors were measured: ``"validation"`` or ``"test"``.
+        error_before: The error of the network that was given, in percent.
+        error_after: The error of the small one.
+    """
     before, after = small.summary().before, small.summary().after
-    rows = [("test error", f"{error_before:.2f} %", f"{error_after:.2f} %", "")]
+    rows = [(f"{where} error", f"{error_before:.2f} %", f"{error_after:.2f} %", "")]
     for name, field in (
         ("weights", "weights"),
         ("not zero", "nonzeros"),

@@ -26,7 +26,7 @@ def out() -> Console:
         False
     """
     in_file = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, width=FILE_WIDTH if in_file else max(MIN_WIDTH, Console().width))
+    return _console(width=FILE_WIDTH if in_file else max(MIN_WIDTH, Console().width))
 
 
 def err() -> Console:
@@ -36,7 +36,12 @@ def err() -> Console:
         >>> err().stderr
         True
     """
-    return Console(stderr=True, highlight=False)
+    return _console(stderr=True)
+
+
+def _console(**settings: Any) -> Console:  # noqa: ANN401 -- whatever a console takes
+    """A console that prints text as it is: brackets in paths and in ``pip install 'vbdrop[cli]'`` are no markup."""
+    return Console(highlight=False, markup=False, emoji=False, **settings)
 
 
 def print_json(value: object) -> None:
@@ -84,8 +89,13 @@ def usage() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
 def settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read settings from the command line: ``name=value``, each value a number, true, false or a word.
+    """Read settings from the command line: ``name=value``, each value a number, true, false, null or a word.
+
+    Python's spelling of these three works, too.
 
     Example:
         >>> settings(["kl_weight=0.5", "per=unit", "rounds=3"])
@@ -97,7 +107,7 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
         if not equals or not name:
             raise typer.BadParameter(f"a setting must be name=value; got {pair!r}.")
         try:
-            found[name] = json.loads(value)
+            found[name] = json.loads(PYTHON_WORDS.get(value, value))
         except ValueError:
             found[name] = value
     return found

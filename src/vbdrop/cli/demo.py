@@ -12,7 +12,7 @@ from rich.text import Text
 
 from vbdrop.cli.app import STOPPED
 from vbdrop.cli.console import err, grid, out, usage, verb
-from vbdrop.cli.demo_targets import show_targets
+from vbdrop.cli.demo_targets import in_words, show_targets
 from vbdrop.cli.options import DataDir
 from vbdrop.cli.report import write_page
 from vbdrop.cli.run_display import reporting
@@ -198,12 +198,8 @@ def ending(before: dict[str, Any], small: Small, found: dict[str, Any]) -> list[
         old, than = same or original, "" if same else " than PyTorch"
         times = old["microseconds"]["1"] / new["microseconds"]["1"]
         shown = f"{old['microseconds']['1']:.1f} µs" if same else "–"
-        rows.append((title, shown, f"{new['microseconds']['1']:.1f} µs", f"{_faster(times)}{than}"))
+        rows.append((title, shown, f"{new['microseconds']['1']:.1f} µs", f"{in_words(times)}{than}"))
     return rows
-
-
-def _faster(times: float) -> str:
-    return f"{times:.1f} times faster" if times >= 1 else f"{1 / times:.1f} times slower"
 
 
 def _files(saved: Path, size: int, exports: Exports, page: Path) -> Text:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.text import Text
 
 from vbdrop.cli.console import grid
 from vbdrop.cli.walk_files import write_walk
@@ -74,7 +75,7 @@ def show_targets(
         rows.append((result.unit, f"{result.before:,.0f}", f"{result.size:,.0f}", f"{result.times:.1f} times fewer"))
         rows += _latency(network, result, folder / f"{name}-target.onnx") if goal.timed else []
         console.print()
-        console.print(f"[bold]{name}, asked for {goal.target}[/bold]", highlight=False)
+        console.print(Text(f"{name}, asked for {goal.target}", style="bold"))
         console.print(grid(("", "before", "after", ""), rows))
         console.print(f"{page}  the walk to this size", soft_wrap=True)
 
@@ -93,5 +94,15 @@ def _latency(network: torch.nn.Module, result: ShrinkResult, path: Path) -> list
         if before is not None and after is not None:
             times = found.faster(f"small, {runtime}", 1, than=f"original, {runtime}")
             shown = [f"{row.latency(1) * 1e6:.1f} µs" for row in (before, after)]
-            rows.append((f"one digit, {runtime}", *shown, f"{times:.1f} times faster"))
+            rows.append((f"one digit, {runtime}", *shown, in_words(times)))
     return rows
+
+
+def in_words(times: float) -> str:
+    """Say how many times faster something became.
+
+    Example:
+        >>> in_words(3.0), in_words(0.8)
+        ('3.0 times faster', '1.2 times slower')
+    """
+    return f"{times:.1f} times faster" if times >= 1 else f"{1 / times:.1f} times slower"

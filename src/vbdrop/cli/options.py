@@ -28,7 +28,7 @@ ModelArg = Annotated[
 
 Batch = Annotated[int, typer.Option(metavar="N", help="Examples per step.")]
 
-Threads = Annotated[int, typer.Option(metavar="N", help="Threads; the last bits of the figures depend on them.")]
+Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads; the last bits of the figures depend on them.")]
 
 WORKERS = min(os.cpu_count() or 1, 4)
 

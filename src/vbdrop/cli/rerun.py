@@ -33,7 +33,8 @@ def rerun(
     records: Annotated[Path, typer.Option(metavar="DIR", help="Where the new run gets its own folder.")] = AGAIN,
     data_dir: DataDir = None,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads; by default as many as in the record.", show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=1, help="Threads; by default as many as in the record.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -15,8 +15,10 @@ from vbdrop.cli.run_display import reporting
 from vbdrop.data import DATASETS, NORMALISATIONS
 from vbdrop.experiments import Config, Record, execute, make_method, record_of, resolve
 from vbdrop.experiments.config import from_dict
+from vbdrop.experiments.inputs import examples as load_examples
 from vbdrop.experiments.inputs import facts
 from vbdrop.methods import METHODS
+from vbdrop.models import build
 from vbdrop.train import SCHEDULES, Budget, RecordError
 from vbdrop.train.files import read_json
 
@@ -44,8 +46,16 @@ vbdrop train vbd-gates --model lenet-5      fewer units instead of fewer weights
 """
 
 
+SETTINGS = (
+    "model", "model_arg", "data", "setting", "epochs", "batch", "lr", "schedule", "shrink_every", "seed", "normalise",
+    "valid", "examples",
+)  # fmt: skip
+"""The options that say what is run, which a file of settings says, too."""
+
+
 @app.command(epilog=EXAMPLES)
 def train(
+    context: typer.Context,
     method: Annotated[
         str | None, typer.Argument(metavar="METHOD", help="A method; vbdrop methods lists them.", show_default=False)
     ] = None,
@@ -86,7 +96,7 @@ def train(
         raise typer.BadParameter(f"give a METHOD, one of {', '.join(METHODS)}, or --config.")
     with usage():
         if config is not None:
-            run = _recorded(config)
+            run = _recorded(config, context)
         else:
             budget = Budget(epochs=epochs, batch=batch, lr=lr, schedule=schedule, seed=seed, shrink_every=shrink_every)
             run = resolve(
@@ -100,6 +110,9 @@ def train(
                 n_train=examples,
                 budget=budget,
             )
+        if not record_of(run, records).finished:  # what does not fit leaves no record
+            load_examples(run, data_dir)
+            build(run.model, **run.model_args)
     torch.set_num_threads(threads)
     record = make(run, records, data_dir, weights=weights)
     if as_json:
@@ -112,7 +125,12 @@ def train(
         raise typer.Exit(1)
 
 
-def _recorded(path: Path) -> Config:
+def _recorded(path: Path, context: typer.Context) -> Config:
+    options = {option.name: option.opts[0] for option in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in SETTINGS}
+    given = [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise typer.BadParameter(f"--config has the settings; give no {', '.join(given)} with it.")
     try:
         return from_dict(read_json(path))
     except RecordError as error:
