@@ -254,10 +254,8 @@ def test_the_last_estimates_are_compared_also_with_fewer_steps_than_updates(monk
     assert compared[-2:] == pressed[-2:]
 
 
-@pytest.mark.parametrize("inputs", [torch.zeros(2, 12), (torch.zeros(2, 12),), {"input": torch.zeros(2, 12)}])
-def test_a_time_is_measured_on_the_way_with_example_inputs_in_any_form(inputs):
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 2))
+def pursued_time(inputs, model):
+    """A pursuit of a time with layer times as they might have been measured."""
     vbdrop.convert_(model, vbdrop.Units(log_sigma2=-3.0))
     goal = Target(latency=1.5, runtime="torch", train=0, steps=200, example_inputs=inputs)
     layers = {
@@ -265,7 +263,24 @@ def test_a_time_is_measured_on_the_way_with_example_inputs_in_any_form(inputs):
         "2.weight": LayerTimes([1, 30], [1, 2], [[0.1, 0.2], [0.2, 0.5]], (1, 1)),
     }
     elbo = vbdrop.ELBO(model, n_train=256, check_every=0)
-    pursuit = goal.pursue(elbo, Timing(1.0, 1.0, layers, [], (0.0, 1.0)))
+    return elbo, goal.pursue(elbo, Timing(1.0, 1.0, layers, [], (0.0, 1.0)))
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(2, 12), (torch.zeros(2, 12),), {"input": torch.zeros(2, 12)}])
+def test_a_time_is_measured_on_the_way_with_example_inputs_in_any_form(inputs):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 2))
+    elbo, pursuit = pursued_time(inputs, model)
     elbo.observers.append(pursuit)
     steps(model, elbo, pursuit, torch.optim.Adam(model.parameters()), 2 * MEASURE_EVERY)
     assert len(pursuit.walk) > MEASURE_EVERY
+
+
+def test_a_time_that_is_too_long_by_the_estimate_alone_does_not_end_the_run():
+    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 2))
+    _, pursuit = pursued_time(torch.zeros(2, 12), model)
+    state = pursuit.state_dict() | {"ratio": 1e6}  # measured once, while the machine was busy with something else
+    pursuit.load_state_dict(state)
+    pursuit.limit = 1e3  # every measured time is shorter
+    pursuit.cut_()
+    assert pursuit.is_cut

@@ -104,6 +104,12 @@ def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) ->
     return high
 
 
+def largest_cut(model: nn.Module, costs: CostModel) -> list[Tensor]:
+    """Everything that can be removed from a model at once: a mask for each of `prunables`."""
+    order = order_of(prunables(model), costs)
+    return order.without(len(order.order))
+
+
 def exact_cut(
     model: nn.Module, costs: CostModel, size: Callable[[nn.Module], float], limit: float
 ) -> list[Tensor] | None:

@@ -17,7 +17,7 @@ from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import ELBO, kl
 from vbdrop.targets.controller import Controller
 from vbdrop.targets.cost_model import CostModel, press_by_cost_
-from vbdrop.targets.cut import Order, exact_cut, fewest, order_of
+from vbdrop.targets.cut import Order, exact_cut, fewest, largest_cut, order_of
 from vbdrop.targets.path import Path, Stage
 from vbdrop.targets.prunable import log_evidence, plain_without, prunables, whole_model
 from vbdrop.targets.sizes import SizeCounter, in_words, size_in
@@ -156,8 +156,7 @@ class Pursuit:
         args, kwargs = as_arguments(self.target.example_inputs)
         self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
         self.costs = CostModel(model, self.counter, "macs" if self._watch else unit)
-        order = order_of(prunables(model), self.costs)
-        smallest = plain_without(model, order.without(len(order.order)))
+        smallest = plain_without(model, largest_cut(model, self.costs))
         if self._watch is not None:
             self.timing = self.timing or Timing.of(self._watch, self.counter, smallest)
             self.costs = CostModel(model, self.counter, unit, self.timing)
@@ -332,10 +331,11 @@ class Pursuit:
         limit, found = self.limit / (self._ratio if self._watch else 1.0), prunables(model)
         for trial in range(MOST_CUTS):
             gone = exact_cut(model, self.costs, self.exact_size, limit)
-            if gone is None:
-                break
             if self._watch is None or trial == MOST_CUTS - 1:
+                if gone is None:
+                    break
                 return gone
+            gone = gone or largest_cut(model, self.costs)  # its estimated time is too long, the measured one may not be
             plain = plain_without(model, gone)
             seconds = self._measured(plain)
             is_whole = all(torch.equal(mask, ~one.alive()) for mask, one in zip(gone, found, strict=True))
