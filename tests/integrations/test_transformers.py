@@ -119,9 +119,24 @@ def test_a_model_that_counts_tokens_itself_gets_the_kl_once_per_step(tmp_path, b
         before = rate.detach().clone()
         (expected,) = torch.autograd.grad(vbdrop.kl(model) * 1e5 / (32 * 8), rate)
         trainer.train()
-        assert trainer.model_accepts_loss_kwargs
+        assert trainer.model_accepts_loss_kwargs  # it divides by their number itself
         changes.append(((before - rate.detach()) / expected).median().item())
     assert changes == pytest.approx([1.0, 1.0], rel=1e-2)
+
+
+def test_a_model_that_does_not_count_items_gets_the_mean_over_the_accumulated_batches(tmp_path):
+    changes = []
+    for accumulation in (1, 4):
+        model = small_bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        callback = VBDropCallback(vbdrop.Weights(), n_train=32)
+        sizes = {"per_device_train_batch_size": 8 // accumulation, "gradient_accumulation_steps": accumulation}
+        args = arguments(tmp_path, **sizes, max_steps=1, optim="sgd", learning_rate=1.0)
+        trainer = Trainer(model, args, train_dataset=Texts(), callbacks=[callback])
+        assert trainer.model_accepts_loss_kwargs  # as the trainer believes
+        before = model.classifier.bias.detach().clone()  # without noise and KL
+        trainer.train()
+        changes.append(before - model.classifier.bias.detach())
+    torch.testing.assert_close(*changes, rtol=0.1, atol=0.0)
 
 
 def test_rates_get_no_weight_decay_and_a_learning_rate_of_their_own(tmp_path):

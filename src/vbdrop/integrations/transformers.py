@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -190,6 +191,9 @@ class VBDropCallback(hf.TrainerCallback):
 class VBDropTrainerMixin:
     """For a `Trainer` of your own, before it in the list of bases: the rates get no weight decay, and are logged.
 
+    With ``gradient_accumulation_steps``, the gradient of the loss is that of a mean over all accumulated batches, also
+    for models of which the trainer itself takes the sum.
+
     Example:
         >>> class MyTrainer(VBDropTrainerMixin, hf.Trainer):
         ...     pass
@@ -201,6 +205,10 @@ class VBDropTrainerMixin:
     model_init: Any
     optimizer: Any
     train_dataset: Any
+    model_accepts_loss_kwargs: bool
+    compute_loss: Any
+    _prepare_inputs: Any
+    _knows_loss = False
 
     @property
     def vbdrop(self) -> VBDropCallback:
@@ -250,6 +258,28 @@ class VBDropTrainerMixin:
             return float(args.max_steps) if args.max_steps > 0 else None
         per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         return float(args.num_train_epochs * math.ceil(examples() / per_step))
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Train on one batch, as the trainer does; before the first one, see what its loss is a mean over."""
+        if self.model_accepts_loss_kwargs and num_items_in_batch is not None and not self._knows_loss:
+            self._see_loss(model, self._prepare_inputs(inputs), num_items_in_batch)
+        return super().training_step(model, inputs, num_items_in_batch, **kwargs)  # type: ignore[misc]
+
+    @torch.no_grad()
+    def _see_loss(self, model: Any, inputs: Any, num_items_in_batch: Any) -> None:  # noqa: ANN401
+        """Let the trainer average over accumulated batches and processes, unless the loss is divided by all items.
+
+        A trainer takes every model whose forward has ``**kwargs`` for one that divides. Where it is none, such as BERT
+        with classes, gradients are added, not averaged, and the KL would be too weak by the number of batches.
+        """
+        model.eval()
+        one, half = (
+            self.compute_loss(model, dict(inputs), num_items_in_batch=items)
+            for items in (num_items_in_batch, 2 * num_items_in_batch)
+        )
+        self._knows_loss = bool(one)  # a loss of zero does not tell
+        if self._knows_loss and torch.isclose(one, half, rtol=1e-4, atol=0.0):
+            self.model_accepts_loss_kwargs = False
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Log what the trainer logs, and `vbdrop.scalars` beside the loss."""
