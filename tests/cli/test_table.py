@@ -1,6 +1,10 @@
 """``vbdrop table``."""
 
 import json
+from pathlib import Path
+
+from vbdrop.experiments import Book, layout, protocol_of
+from vbdrop.experiments import table as read_table
 
 PLAIN = ("plain", "lenet-300-100")
 
@@ -94,3 +98,12 @@ def test_mistakes(vbdrop, tmp_path):
     missing = vbdrop("table", "4", "--run", "--data-dir", tmp_path)
     assert missing.code == 1
     assert "vbdrop data get mnist" in missing.err
+
+
+def test_no_figure_is_broken_on_a_narrow_terminal(vbdrop, monkeypatch):
+    """A number on two lines reads as two numbers."""
+    monkeypatch.setenv("COLUMNS", "60")
+    records = Path(__file__).parents[2] / "records"
+    out = vbdrop("table", 4, "--records", records).out
+    for sheet in layout(read_table(Book(protocol_of(4), records))):
+        assert all(cell in out for row in sheet.rows for cell in row)

@@ -18,15 +18,18 @@ MIN_WIDTH = 60
 """In a narrower terminal, the terminal wraps the lines itself: a table would lose whole columns."""
 
 
-def out() -> Console:
+def out(least: int = MIN_WIDTH) -> Console:
     """Return the console for results; in a file, tables may be wider than in a terminal.
+
+    Args:
+        least: The least width, in characters: a number that is broken over two lines reads as two numbers.
 
     Example:
         >>> out().stderr
         False
     """
     in_file = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return _console(width=FILE_WIDTH if in_file else max(MIN_WIDTH, Console().width))
+    return _console(width=FILE_WIDTH if in_file else max(least, Console().width))
 
 
 def err() -> Console:

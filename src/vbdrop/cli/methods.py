@@ -10,10 +10,13 @@ from rich.text import Text
 
 from vbdrop.cli.console import grid, out, print_json, usage, verb
 from vbdrop.cli.options import AsJson
+from vbdrop.cli.plain_math import plain_math
 from vbdrop.methods import METHODS, method_named
 from vbdrop.train import Method
 
 app = verb()
+
+MATH = ".. math::"
 
 FAMILIES = {
     "regulariser": "For a lower error",
@@ -71,10 +74,16 @@ def _one(method: type[Method], as_json: bool) -> None:
 
 
 def _readable(docstring: str) -> str:
-    """Return a module's docstring without its markup, one line per paragraph, so that the terminal wraps it."""
-    plain = re.sub(r":math:`([^`]*)`", r"\1", docstring.strip()).replace("``", "")
-    paragraphs = plain.split("\n\n")
-    return "\n\n".join(part if part.startswith((" ", "..", "*")) else part.replace("\n", " ") for part in paragraphs)
+    """Return a module's docstring in plain text, one line per paragraph, so that the terminal wraps it."""
+    plain = re.sub(r":math:`([^`]*)`", lambda found: plain_math(found[1]), docstring.strip())
+    plain = plain.replace("``", "`").replace("**", "")
+    return "\n\n".join(map(_paragraph, plain.split("\n\n")))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith(MATH):
+        return f"    {plain_math(text.removeprefix(MATH))}"
+    return text if text.startswith((" ", "*")) else text.replace("\n", " ")
 
 
 def _as_dict(method: type[Method]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def fitted(sheet: Sheet, width: int) -> list[Sheet]:
         >>> len(fitted(sheet, 100))
         1
     """
-    widths = [max(map(len, column)) + GAP for column in zip(sheet.header, *sheet.rows, strict=True)]
+    widths = _widths(sheet)
     blocks: list[list[int]] = []
     for index, name in enumerate(sheet.header[1:], start=1):
         if name in BESIDE and blocks:
@@ -35,6 +35,20 @@ def fitted(sheet: Sheet, width: int) -> list[Sheet]:
         else:
             parts.append(list(block))
     return [_columns(sheet, [0, *part]) for part in parts] if len(parts) > 1 else [sheet]
+
+
+def whole_width(sheet: Sheet) -> int:
+    """Return the width at which no cell is broken, in characters.
+
+    Example:
+        >>> whole_width(Sheet("", ("Method", "paper"), (("VBD", "98.7-97.4-87.4"),), (True,)))
+        26
+    """
+    return sum(_widths(sheet))
+
+
+def _widths(sheet: Sheet) -> list[int]:
+    return [max(map(len, column)) + GAP for column in zip(sheet.header, *sheet.rows, strict=True)]
 
 
 def _columns(sheet: Sheet, chosen: list[int]) -> Sheet:

@@ -14,7 +14,7 @@ from rich.text import Text
 from vbdrop.cli.app import STOPPED
 from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import err, grid, out, print_json, usage
-from vbdrop.cli.narrow_tables import fitted
+from vbdrop.cli.narrow_tables import fitted, whole_width
 from vbdrop.cli.run_progress import Bars, Lines, network
 from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, markdown, splits
 from vbdrop.experiments import table as read_table
@@ -164,7 +164,8 @@ def _show(table: Table, asked: Asked) -> None:
     console.print(Text(f"{table.protocol.name}: {table.protocol.title}", style="bold"))
     for sheet in sheets(table):
         for part in fitted(sheet, console.width):
-            console.print(_grid(part, title=None if sheet.title == table.protocol.title else sheet.title))
+            title = None if sheet.title == table.protocol.title else sheet.title
+            out(max(whole_width(part), console.width)).print(_grid(part, title=title))
     for title, question in questions(table):
         console.print(Text.assemble((f"{title}: ", "bold"), question))
     for note in notes(table):
