@@ -1,5 +1,7 @@
 """``vbdrop queue``."""
 
+import re
+
 import pytest
 
 from vbdrop.experiments import Book, checksums, protocol_of
@@ -39,6 +41,8 @@ def test_it_says_what_is_missing_and_what_comes_first(queue, nearly_whole):
     found = queue("--table", "3", "--cost")
     assert found.code == 0
     assert "First:\n  Table 3: plain on kingma-cnn(1), seed 0, " in found.out
+    (row,) = (line for line in found.out.splitlines() if line.startswith(" Table 3 "))
+    assert re.fullmatch(r"Table 3 +0 +0 s +1 +\d+ s", row.strip())
     (line,) = queue("--table", "3", "--cost", "--json").json
     assert (line["table"], line["trials"], line["runs"]) == ("Table 3", 0, 1)
     assert line["hours"] > line["trial_hours"] == 0

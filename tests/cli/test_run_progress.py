@@ -22,6 +22,8 @@ def runs():
 def test_the_title_tells_runs_apart(runs):
     assert title(runs[0]) == "plain on lenet-5, seed 0"
     assert title(runs[1]) == "vbd-gates kl_weight=5.0 weighting=positions on mlp(340), validation"
+    second = replace(runs[1], budget=Budget(seed=1))
+    assert title(second) == f"{title(runs[1])}, seed 1"
 
 
 def test_a_line_a_run(runs):

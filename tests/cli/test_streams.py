@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from vbdrop.cli.app import main
-from vbdrop.cli.streams import HANDLER
+from vbdrop.cli.streams import HANDLER, prepare
 from vbdrop.cli.verbs import VERBS
 
 COMMANDS = {  # each in a small way; RUN is a run that has ended
@@ -110,3 +110,14 @@ def test_standard_output_may_be_closed_or_full(tmp_path):
 
 def test_letters_have_their_plain_ones():
     assert "1.8 ± 0.1 – 3×, α…".encode("ascii", HANDLER) == b"1.8 +- 0.1 - 3x, alpha..."
+
+
+@pytest.mark.parametrize(("encoding", "said"), [("ascii", b"1 +- 2 -"), ("utf-8", "1 ± 2 –".encode())])
+def test_the_posix_locale_gets_plain_letters_and_utf_8_keeps_its_own(monkeypatch, encoding, said):
+    """In the POSIX locale, Python opens standard output in a way that refuses letters but lets odd file names pass."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdout", stream)
+    prepare()
+    stream.write("1 ± 2 –")
+    stream.flush()
+    assert stream.buffer.getvalue() == said

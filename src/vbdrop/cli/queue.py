@@ -103,17 +103,19 @@ def _print_cost(books: Sequence[Book], waiting: Sequence[QueuedRun], costs: Cost
         runs = [config for config in book.expected() if config.id not in seen]
         seen |= {config.id for config in runs}
         trials = [config for config in runs if config.n_valid and not book.protocol.on_validation]
-        tried, whole = (math.fsum(map(costs, some)) / 3600 for some in (trials, runs))
+        tried, whole = (math.fsum(map(costs, some)) for some in (trials, runs))
         lines.append((book.protocol.name, len(trials), tried, len(runs) - len(trials), whole))
     if as_json:
-        names = ("table", "trials", "trial_hours", "runs", "hours")
-        print_json([dict(zip(names, line, strict=True)) for line in lines])
+        print_json([
+            {"table": name, "trials": n, "trial_hours": tried / 3600, "runs": runs, "hours": whole / 3600}
+            for name, n, tried, runs, whole in lines
+        ])  # fmt: skip
         return
     console = out()
-    rows = [(name, str(n), f"{tried:.1f}", str(runs), f"{whole:.1f}") for name, n, tried, runs, whole in lines]
-    console.print(grid(("table", "trials", "their hours", "runs that count", "hours of a core in all"), rows))
+    rows = [(name, str(n), duration(tried), str(runs), duration(whole)) for name, n, tried, runs, whole in lines]
+    console.print(grid(("table", "trials", "their time", "final runs", "time in all"), rows))
     if len(lines) > 1:
-        console.print(f"{math.fsum(line[-1] for line in lines):.1f} hours of a core in all.")
+        console.print(f"{duration(math.fsum(line[-1] for line in lines))} of one core in all.")
     if waiting:
         console.print("First:")
     for run in waiting[:SHOWN]:

@@ -31,8 +31,9 @@ def title(config: Config) -> str:
     defaults = {field.name: field.default for field in dataclasses.fields(method)}
     said = [name for name in config.hyper if name in method.knobs or config.hyper[name] != defaults[name]]
     knobs = "".join(f" {name}={config.hyper[name]}" for name in said)
-    purpose = "validation" if config.n_valid else f"seed {config.budget.seed}"
-    return f"{config.method}{knobs} on {network(config)}, {purpose}"
+    purpose = ["validation"] if config.n_valid else []
+    purpose += [f"seed {config.budget.seed}"] if config.budget.seed or not config.n_valid else []
+    return f"{config.method}{knobs} on {network(config)}, {', '.join(purpose)}"
 
 
 def network(config: Config) -> str:

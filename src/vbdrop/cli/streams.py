@@ -33,8 +33,14 @@ def prepare() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 -- open as long as the process
-        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        elif isinstance(stream, io.TextIOWrapper) and _refuses_letters(stream):
             stream.reconfigure(errors=HANDLER)
+
+
+def _refuses_letters(stream: io.TextIOWrapper) -> bool:
+    """Whether some text raises an error, as in the POSIX locale, where only odd file names pass."""
+    unicode = codecs.lookup(stream.encoding).name.startswith("utf")
+    return stream.errors == "strict" or (stream.errors == "surrogateescape" and not unicode)
 
 
 def abandon(stream: TextIO) -> None:
