@@ -9,6 +9,7 @@ from tests.stress import only_in_stress
 from torch import nn
 
 import vbdrop as library
+from vbdrop.cli.shrink import folder_of
 
 MODULE = """
 import torch
@@ -107,3 +108,8 @@ def test_mistakes_are_said_before_training(vbdrop, own, arguments, message):
 def test_what_is_no_model(vbdrop, own):
     result = vbdrop("shrink", "own_module:data", *ARGUMENTS[1:], "--data", "own_module:data")
     assert "must return a torch.nn.Module; it returned tuple" in " ".join(result.err.split())
+
+
+def test_targets_that_differ_have_folders_that_differ():
+    targets = [f"max_latency=2 {unit}" for unit in ("s", "ms", "µs")]
+    assert len({folder_of(target) for target in targets}) == 3

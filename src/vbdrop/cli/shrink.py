@@ -112,7 +112,7 @@ def shrink_model(
     for text in target:
         with usage():
             Target.parse(text)
-        folder = out if len(target) == 1 else out / re.sub(r"[^A-Za-z0-9.]+", "-", text)
+        folder = out if len(target) == 1 else out / folder_of(text)
         requests[folder] = ShrinkRequest(
             model, data, loss, text, epochs, lr, batch, seed, not as_json and on == "here", str(Path.cwd())
         )
@@ -125,6 +125,16 @@ def shrink_model(
         console().print(text, soft_wrap=True)
         for line in (*answer["files"], *(f"{name}: {why}" for name, why in answer["missing"].items())):
             console().print(line, soft_wrap=True)
+
+
+def folder_of(target: str) -> str:
+    """Return the name of a target's folder.
+
+    Example:
+        >>> folder_of("max_latency=2 µs"), folder_of("max_latency=2 s")
+        ('max-latency-2-us', 'max-latency-2-s')
+    """
+    return re.sub(r"[^A-Za-z0-9.]+", "-", target.replace("µ", "u"))
 
 
 def _made_small(requests: dict[Path, ShrinkRequest], on: str) -> list[dict[str, Any]]:
