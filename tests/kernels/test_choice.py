@@ -125,6 +125,7 @@ def test_a_tensor_that_is_not_as_it_was_is_refused():
     check_unreplaced([a, None, b], before)
     with pytest.raises(RuntimeError, match=r"replaced between forward and backward.*Got \(1, 3\) torch.float32"):
         check_unreplaced([a[:1], None, b], before)
-    for other in (torch.ones(2, 4), a.double(), torch.ones(3, 2).T):
+    for other in (torch.ones(2, 4), a.double(), torch.ones(3, 2).T, None):
         with pytest.raises(RuntimeError, match="replaced between forward and backward"):
             check_unreplaced([a, None, other], before)
+    check_unreplaced([a], layouts([torch.ones(3, 2).T]))

@@ -131,6 +131,22 @@ def test_images_in_either_order_of_memory_give_the_same():
         torch.testing.assert_close(usual, last, rtol=1e-5, atol=1e-5 * usual.abs().max().item())
 
 
+@pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_what_was_offloaded_may_come_back_in_another_order(order):
+    torch.manual_seed(0)
+    leaves = [torch.randn(shape).to(memory_format=order).requires_grad_() for shape in ((5, 4, 3, 3), (5, 4, 3, 3))]
+    x, noise = torch.randn(3, 4, 6, 6), torch.randn(3, 5, 4, 4)
+
+    def gradients():
+        out = noisy_weights(x, *leaves, None, Convolution((1, 1), (0, 0), (1, 1)), 3.0, noise)
+        return torch.autograd.grad(out.square().sum(), leaves)
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous(), lambda t: t):
+        found = gradients()
+    torch.testing.assert_close(found, gradients())
+
+
 def test_a_convolution_that_was_replaced_after_the_forward_is_refused(switched_on):
     theta, log_sigma2 = torch.randn(8, 3, 3, 3, requires_grad=True), torch.zeros(8, 3, 3, 3, requires_grad=True)
     product = Convolution((1, 1), (0, 0), (1, 1))

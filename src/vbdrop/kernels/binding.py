@@ -65,7 +65,7 @@ def _scratch(count: int) -> Tensor:
     kept: Tensor | None = getattr(_kept, "space", None)
     if kept is None or kept.numel() < count:
         kept = torch.empty(count, dtype=torch.float32, device="cpu")
-        if count <= LARGEST_KEPT:
+        if count <= LARGEST_KEPT and type(kept) is Tensor:  # not the fake one of a tracer
             _kept.space = kept
     return kept
 

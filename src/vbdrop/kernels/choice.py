@@ -6,7 +6,7 @@ The kernels read dense float32 tensors from the CPU's memory. Everything else is
 operators (`vbdrop.kernels.operators`), with contiguous inputs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -124,16 +124,16 @@ def in_order_of(like: Tensor, tensor: Tensor) -> Tensor:
     return tensor if in_memory(like, tensor) else torch.empty_like(like).copy_(tensor)
 
 
-Layouts = list[tuple[torch.Size, torch.dtype, bool, bool] | None]
-"""Of each of several tensors: the shape, the dtype, whether it is in the CPU's memory, and contiguous."""
+Layout = tuple[torch.Size, torch.dtype, bool, bool]
+"""Of a tensor: the shape, the dtype, whether it is in the CPU's memory, and whether it is contiguous."""
 
 
-def layouts(tensors: Iterable[Tensor | None]) -> Layouts:
+def layouts(tensors: Iterable[Tensor | None]) -> list[Layout | None]:
     """What `check_unreplaced` compares; None for no tensor."""
     return [None if t is None else (t.shape, t.dtype, t.is_cpu, t.is_contiguous()) for t in tensors]
 
 
-def check_unreplaced(tensors: Iterable[Tensor | None], before: Layouts) -> None:
+def check_unreplaced(tensors: Sequence[Tensor | None], before: list[Layout | None]) -> None:
     """Refuse a backward whose tensors changed since the forward: the kernels would use the old sizes.
 
     Autograd detects in-place changes of a tensor, but not that its storage was replaced.
@@ -145,9 +145,18 @@ def check_unreplaced(tensors: Iterable[Tensor | None], before: Layouts) -> None:
     Raises:
         RuntimeError: If one of them has another shape, dtype or order.
     """
-    if layouts(tensors) != before:
-        now = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in tensors if t is not None)
-        raise RuntimeError(
-            "a parameter or an input of a layer was replaced between forward and backward, as by compression or a "
-            f"cast: call backward first. Got {now}."
-        )
+    now = layouts(tensors)
+    if now == before or all(map(_is_unreplaced, now, before)):
+        return
+    said = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in tensors if t is not None)
+    raise RuntimeError(
+        "a parameter or an input of a layer was replaced between forward and backward, as by compression or a cast: "
+        f"call backward first. Got {said}."
+    )
+
+
+def _is_unreplaced(now: Layout | None, before: Layout | None) -> bool:
+    """A tensor that was offloaded in the meantime may come back contiguous."""
+    if now is None or before is None:
+        return now is before
+    return now[:-1] == before[:-1] and (now[-1] or not before[-1])

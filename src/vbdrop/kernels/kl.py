@@ -103,7 +103,8 @@ class _KLTotal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        tensors, gradients = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors
+        tensors, gradients = saved[: ctx.count], saved[ctx.count :]
         if torch.is_grad_enabled():  # create_graph=True: a second derivative needs the plain formula
             total = _formula(ctx.terms, tensors) * ctx.scale
             wanted = [tensor for tensor in tensors if tensor.requires_grad]

@@ -20,6 +20,7 @@ LIBRARY = torch.library.Library("vbdrop", "DEF")  # type: ignore[no-untyped-call
 
 Results = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
+Backward = Callable[..., Gradients]
 Context = Any  # torch's own object, which carries values from the forward to the backward
 
 
@@ -77,7 +78,8 @@ def _differentiable(
     Args:
         forward: Computes the outputs, and after them what only the backward needs.
         kept: From the arguments and these results, the tensors that the backward needs.
-        gradients: From the backward, torch's context and the outputs' gradients, those of all arguments.
+        gradients: From the backward, torch's context, the tensors kept and the gradients of the outputs, those of the
+            arguments.
         backward: What computes them.
         outputs: How many outputs there are: one, or all results.
     """
@@ -94,11 +96,12 @@ def _differentiable(
         return results[0] if outputs == 1 else results
 
     def eager_backward(ctx: Context, *grads: Tensor) -> Gradients:
-        check_unreplaced(ctx.saved_tensors, ctx.layouts)
-        return gradients(backward and backward.run, ctx, *grads)
+        tensors = ctx.saved_tensors  # once: a checkpoint does not allow a second look
+        check_unreplaced(tensors, ctx.layouts)
+        return gradients(backward and backward.run, ctx, tensors, *grads)
 
     def compiled_backward(ctx: Context, *grads: Tensor) -> Gradients:
-        return gradients(backward and backward.call, ctx, *grads)
+        return gradients(backward and backward.call, ctx, ctx.saved_tensors, *grads)
 
     name = forward.call.name()
     torch.library.register_autograd(name, compiled_backward, setup_context=keep, lib=LIBRARY)
@@ -139,14 +142,15 @@ kl = _differentiable(
         elementwise=True,
     ),
     lambda inputs, output: output[1:],
-    lambda _, ctx, grad, *__: (*(grad * saved for saved in ctx.saved_tensors), None, None),
+    lambda _, ctx, tensors, grad, *__: (*(grad * gradient for gradient in tensors), None, None),
 )
 
 # the means and variances of noisy weights, and a sample of the output
 
 
 def _posterior_gradients(theta: Tensor, sigma2: Tensor, limit: float, *grads: Tensor) -> Gradients:
-    return binding.posterior_gradients(theta, sigma2, limit, *(in_order_of(theta, grad) for grad in grads))
+    theta, sigma2, *given = (in_order_of(sigma2, tensor) for tensor in (theta, sigma2, *grads))
+    return binding.posterior_gradients(theta, sigma2, limit, *given)
 
 
 posterior = _differentiable(
@@ -157,7 +161,7 @@ posterior = _differentiable(
         elementwise=True,
     ),
     lambda inputs, output: (inputs[0], output[1]),
-    lambda backward, ctx, *grads: (*backward(*ctx.saved_tensors, *ctx.numbers, *grads), None),
+    lambda backward, ctx, tensors, *grads: (*backward(*tensors, *ctx.numbers, *grads), None),
     _operator(
         "posterior_backward(Tensor theta, Tensor sigma2, float limit, Tensor by_weight, Tensor by_sigma2)"
         " -> (Tensor, Tensor)",
@@ -176,7 +180,7 @@ perturbed = _differentiable(
         elementwise=True,
     ),
     lambda inputs, output: output[1:],
-    lambda _, ctx, grad, *__: (grad, grad * ctx.saved_tensors[0], None),
+    lambda _, ctx, tensors, grad, *__: (grad, grad * tensors[0], None),
 )
 
 # a linear layer with noisy weights, or with one rate per input
@@ -190,11 +194,10 @@ def _shapes_of_linear_backward(grad: Tensor, x: Tensor, theta: Tensor, *rest: An
     return by_x, *_like(theta, theta if log_alpha is None else log_alpha), by_bias
 
 
-def _linear_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+def _linear_gradients(backward: Backward, ctx: Context, tensors: Gradients, grad: Tensor, *_: Tensor) -> Gradients:
     need_x, _, _, _, need_bias, *_ = ctx.needs_input_grad
-    given = *ctx.saved_tensors, *ctx.numbers, need_x, need_bias
-    by_x, by_theta, by_rate, by_bias = backward(readable(grad), *given)
-    rates = (by_rate, None) if ctx.saved_tensors[3] is None else (None, by_rate)
+    by_x, by_theta, by_rate, by_bias = backward(readable(grad), *tensors, *ctx.numbers, need_x, need_bias)
+    rates = (by_rate, None) if tensors[3] is None else (None, by_rate)
     return by_x if need_x else None, by_theta, *rates, by_bias if need_bias else None, None, None
 
 
@@ -221,9 +224,9 @@ noisy_linear = _differentiable(
 _GATES = "Tensor gate, Tensor deviation, Tensor noise"
 
 
-def _gate_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+def _gate_gradients(backward: Backward, ctx: Context, tensors: Gradients, grad: Tensor, *_: Tensor) -> Gradients:
     need_x = ctx.needs_input_grad[0]
-    by_x, by_mean, by_log_sigma2 = backward(readable(grad), *ctx.saved_tensors, need_x)
+    by_x, by_mean, by_log_sigma2 = backward(readable(grad), *tensors, need_x)
     return by_x if need_x else None, by_mean, by_log_sigma2, None, None, None
 
 
@@ -251,9 +254,11 @@ def _shapes_of_gated_linear_backward(grad: Tensor, x: Tensor, mean: Tensor, *res
     return by_x, *_like(mean, mean, weight), by_bias
 
 
-def _gated_linear_gradients(backward: Callable[..., Gradients], ctx: Context, grad: Tensor, *_: Tensor) -> Gradients:
+def _gated_linear_gradients(
+    backward: Backward, ctx: Context, tensors: Gradients, grad: Tensor, *_: Tensor
+) -> Gradients:
     need_x, _, _, _, need_bias, *_ = ctx.needs_input_grad
-    by_x, *found, by_bias = backward(readable(grad), *ctx.saved_tensors, need_x, need_bias)
+    by_x, *found, by_bias = backward(readable(grad), *tensors, need_x, need_bias)
     return by_x if need_x else None, *found, by_bias if need_bias else None, None, None
 
 
