@@ -38,6 +38,20 @@ def test_it_is_built_once_and_found_again(built, compiler, cache, caplog):
     load(built)
 
 
+def test_one_that_another_process_has_built_meanwhile_stays(compiler, cache, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    slow = tmp_path / "cc"  # while it runs, the other process ends
+    end = f"[ $1 = --version ] || ln {kept}/* {cache} 2> /dev/null\nexit 0"
+    slow.write_text(f'#!/bin/sh\n{compiler} "$@"\n{end}\n')
+    slow.chmod(0o755)
+    path = build(str(slow), QUICK)
+    for file in list(cache.iterdir()):
+        file.rename(kept / file.name)
+    assert build(str(slow), QUICK) == path
+    assert path.stat().st_ino == (kept / path.name).stat().st_ino
+
+
 def truncate(path):
     os.truncate(path, 4096)
 

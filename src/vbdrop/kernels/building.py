@@ -70,8 +70,11 @@ def build(compiler: str, *extra: str) -> Path:
     if path.exists():
         log.warning("the compiled kernels in %s are rebuilt: %s", path, reason)
     content = _compiled(compiler, flags)
+    if why_broken(path) is None:  # another process was faster, and may be about to load it
+        return path
     for old in (path, _checksum_file(path)):  # writing would follow a link and keep the owner
-        old.unlink(missing_ok=True)
+        if old.is_symlink() or (old.exists() and why_not_private(old) is not None):
+            old.unlink()
     write_atomically(path, content, mode=0o600)
     write_atomically(_checksum_file(path), hashlib.sha256(content).hexdigest().encode(), mode=0o600)
     return path
