@@ -588,3 +588,14 @@ class TestDeterministic:
 
 class OnesOwnLinear(NoisyLinear):
     pass
+
+
+@pytest.mark.parametrize("what", ["weight", "log_sigma2"])
+def test_weights_that_are_not_numbers_do_not_become_zeros(what):
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2))
+    convert_(model, Weights())
+    with torch.no_grad():
+        getattr(model[2], what)[0, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"not numbers \(NaN\), in '2'"):
+        deterministic_(model)
+    assert type(model[0]) is not nn.Linear

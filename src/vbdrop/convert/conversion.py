@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from vbdrop._torch_compat import ConvNd
 from vbdrop.analysis.channel_groups import ChannelGroups, find_groups
@@ -31,6 +31,8 @@ from vbdrop.layers import (
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.computed_weight import GatedProduct, gated_product_class, is_still_product
 from vbdrop.layers.unequal_recurrent import refit_
+from vbdrop.objective import noisy_tensors
+from vbdrop.objective.checks import some
 
 IMAGE_CHANNELS = 4
 """A convolution with at most this many input channels is assumed to read the image itself."""
@@ -240,7 +242,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
 
     Raises:
         TypeError: If ``model`` is not a module, or ``threshold`` not a number.
-        ValueError: If a weight was parametrized, pruned or tied after the conversion; the model is left unchanged.
+        ValueError: If a weight or rate is NaN, or a weight was parametrized, pruned or tied after the conversion; the
+            model is left unchanged.
 
     Example:
         >>> import vbdrop
@@ -255,6 +258,8 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         raise TypeError(f"`threshold` must be a number or None; got {threshold!r}.")
     if threshold is not None and math.isnan(threshold):
         raise ValueError("`threshold` must be a number or None; got nan.")
+    if diverged := [name for name, entry in noisy_tensors(model) if _has_nan(entry.mean) or _has_nan(entry.rate)]:
+        raise ValueError(f"`model` has weights or rates that are not numbers (NaN), in {some(diverged)}.")
     survey = Survey(model)
     noisy_layers = [(name, module) for name, module in model.named_modules() if isinstance(module, NoisyLayer)]
     for name, module in noisy_layers:
@@ -271,6 +276,10 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     sync_fast_paths_(model)
     forget_warnings_(model)
     return model
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    return not tensor.is_meta and bool(tensor.isnan().any())
 
 
 def forget_noise_(module: NoisyLayer) -> None:
