@@ -8,6 +8,7 @@ from torch import Tensor, fx, nn
 
 from vbdrop.analysis.channels import Channels, Grid, Stack, UnitSets
 from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.head_blocks import HeadBlock
 from vbdrop.analysis.layer_shapes import beside, owner, shape_of
 from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
 from vbdrop.layers import OpenAttention
@@ -116,6 +117,7 @@ class ChannelFacts:
         model: The model that was traced, or one of the same structure with other weights.
         rewrite: Whether the forward may be replaced; if not, a channel is removed only if the forward stays valid.
         frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
+        split_heads: Whether the features of a head may be removed one by one.
         units: The units.
         by_node: What is known about each node's value.
         products: Linear layers and convolutions, in order.
@@ -130,16 +132,21 @@ class ChannelFacts:
         other_writers: Weights of embeddings and bilinear layers, which write channels without being a product with one
             input, and the units that they write.
         attributes: Module -> attribute -> the channels that it counts, for modules with several inputs.
+        blocks: Heads whose features may be removed one by one.
+        even: Units of features, [heads, features] each, of which all heads that are kept need equally many.
+        whole_heads: Modules that attend with heads which can only be removed as a whole.
         pinned: Units that are kept whether or not anything reads them.
         kept_for: Those of them that are kept because of an operation, and the reason.
         frozen: Parameters that are also used in unknown ways, and therefore keep their shape.
         left: Where channels are kept that might have been removed, or cannot be followed, and why.
+        settled: Whether the forward pass is over, so that nothing more is tied.
     """
 
     traced: Traced
     model: nn.Module
     rewrite: bool = True
     frozen_shapes: bool = False
+    split_heads: bool = False
     units: UnitSets = field(default_factory=UnitSets)
     by_node: dict[fx.Node, Facts] = field(default_factory=dict)
     products: list[ProductSite] = field(default_factory=list)
@@ -153,10 +160,14 @@ class ChannelFacts:
     unstacked: set[fx.Node] = field(default_factory=set)
     other_writers: dict[str, Tensor] = field(default_factory=dict)
     attributes: dict[str, dict[str, Channels]] = field(default_factory=dict)
+    blocks: list[HeadBlock] = field(default_factory=list)
+    even: list[Tensor] = field(default_factory=list)
+    whole_heads: set[str] = field(default_factory=set)
     pinned: list[Tensor] = field(default_factory=list)
     kept_for: list[tuple[Tensor, str]] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
+    settled: bool = False
 
     def __post_init__(self) -> None:
         self._tensors: dict[str, Tensor] = dict(self.model.named_parameters(remove_duplicate=False))
@@ -170,9 +181,12 @@ class ChannelFacts:
     # queries for the rules
 
     def channels(self, node: Any) -> Channels | None:  # noqa: ANN401 -- an argument can be anything
-        """The channels of a node's value, if it is a tensor and they are known; a grid becomes its longest axis."""
+        """The channels of a value, if it is a tensor and they are known; a grid becomes its longest axis.
+
+        A grid that is left after the forward pass stays one: heads that may lose different features.
+        """
         found = self.by_node.get(node) if isinstance(node, fx.Node) else None
-        if isinstance(found, Grid):
+        if isinstance(found, Grid) and not self.settled:
             return self.channels_along(node, found.longest)
         return found if isinstance(found, Channels) else None
 

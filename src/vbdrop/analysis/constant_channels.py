@@ -10,6 +10,7 @@ from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
+from vbdrop.analysis.head_blocks import settle, stays
 from vbdrop.analysis.layer_shapes import owner, shape_of
 from vbdrop.analysis.rules import rule_of
 
@@ -25,6 +26,7 @@ def propagate(
     *,
     rewrite: bool = True,
     frozen_shapes: bool = False,
+    split_heads: bool = False,
     kind: type[ChannelFacts] = ChannelFacts,
 ) -> ChannelFacts:
     """Follow the channels of every value through the graph.
@@ -37,6 +39,7 @@ def propagate(
         model: The traced model, or one of the same structure with other weights.
         rewrite: Whether the forward may be replaced.
         frozen_shapes: Whether sizes that are hard-coded in the forward must stay.
+        split_heads: Whether the features of a head may be removed one by one.
         kind: The class that collects the facts.
 
     Example:
@@ -49,7 +52,7 @@ def propagate(
         >>> facts.products[0].outputs.value
         tensor([0., 5., 0.], dtype=torch.float64)
     """
-    return fill(kind(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes))
+    return fill(kind(traced, model, rewrite=rewrite, frozen_shapes=frozen_shapes, split_heads=split_heads))
 
 
 def fill(facts: AnyFacts) -> AnyFacts:
@@ -73,7 +76,9 @@ def fill(facts: AnyFacts) -> AnyFacts:
     _keep_stacks(facts)
     _set_aside(facts)
     _freeze(facts)
+    facts.even = settle(facts)
     _decide_grids(facts)
+    facts.settled = True
     return facts
 
 
@@ -136,10 +141,13 @@ def _freeze(facts: ChannelFacts) -> None:
 
 
 def _decide_grids(facts: ChannelFacts) -> None:
-    """Turn every grid into channels on one axis: the one along which other operations have already tied its units."""
+    """Turn every grid into channels on one axis: the one along which other operations have already tied its units.
 
-    def decided(known: Channels | Grid | Stack | None) -> Channels | Stack | None:
-        if not isinstance(known, Grid):
+    Heads whose features may be removed one by one stay a grid.
+    """
+
+    def decided(known: Channels | Grid | Stack | None) -> Channels | Grid | Stack | None:
+        if not isinstance(known, Grid) or (facts.blocks and stays(facts.blocks, known)):
             return known
         fitting = (axis for axis in known.axes if known.fits(axis, facts.units))
         return known.along(next(fitting, known.longest), facts.units)

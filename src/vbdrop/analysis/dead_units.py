@@ -14,8 +14,8 @@ from vbdrop.analysis.layer_shapes import owner
 from vbdrop.analysis.liveness import Liveness, carriers, find_live
 
 LAYOUT = (
-    "the groups of a convolution need equally many channels, a tensor needs at least one, a recurrent layer needs more "
-    "hidden units than projections, and channels are not copied to save a few"
+    "the groups of a convolution and the heads of an attention need equally many channels, a tensor needs at least "
+    "one, a recurrent layer needs more hidden units than projections, and channels are not copied to save a few"
 )
 """Why a unit is kept although nothing reads its values."""
 
@@ -26,6 +26,13 @@ STRANDED = "they are constants that no later bias can absorb, or that are concat
 
 TIED = "they are tied to channels that are needed, or something reads them that cannot be made smaller"
 """Why a unit is kept although its values have no effect, if nothing more specific is known."""
+
+
+IN_HEADS = (
+    "a head loses single features only if its query, key and value can be followed from their projections to the "
+    "attention, and the forward takes another number of them"
+)
+"""Why a unit inside a head is kept."""
 
 
 class HopefulFacts(ChannelFacts):
@@ -57,7 +64,7 @@ def live_at_best(traced: Traced, model: nn.Module) -> Liveness:
         traced: The graph.
         model: The traced model, or one of the same structure with other weights.
     """
-    return find_live(propagate(traced, model, kind=HopefulFacts))
+    return find_live(propagate(traced, model, split_heads=True, kind=HopefulFacts))
 
 
 def why_dead_units_stay(
@@ -145,6 +152,8 @@ def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
         return "its weight or its bias is also used in another way"
     if not any(bool(actual.live[unit]) for unit in units):
         return LAYOUT
+    if owner(owner(weight)) in facts.whole_heads or owner(weight) in facts.whole_heads:
+        return IN_HEADS
     if bool(actual.uses[weight].first.outputs.known[which].any()):
         return STRANDED
     return TIED if facts.rewrite or tied else "the forward is not replaced"

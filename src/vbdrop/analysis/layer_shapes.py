@@ -66,6 +66,9 @@ COUNTS = (
 )
 """Attributes from which a custom forward reads numbers of heads and channels."""
 
+HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "dim_head", "dim_per_head", "d_head", "kv_channels")
+"""Attributes from which it reads the number of features of a head."""
+
 
 def owner(name: str) -> str:
     """The dotted name of the module that holds a parameter.

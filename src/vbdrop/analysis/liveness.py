@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx
 
 from vbdrop.analysis.channel_facts import WORTH_A_COPY, ChannelFacts, ProductSite
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 
 MIN_CARRIER = 0.1
 """A carrier's constant must be at least this share of the largest constant that it carries."""
@@ -74,6 +74,21 @@ class Liveness:
         """Which of these channels are kept."""
         return self.present[self.root[channels.units]]
 
+    def kept_along(self, grid: Grid) -> list[int]:
+        """How many places are kept on each axis of a grid whose last axis runs over the features of heads."""
+        kept = self.present[self.root[grid.units]]
+        leading = [kept.movedim(axis, 0).flatten(1).any(1) for axis in range(kept.dim() - 1)]
+        return [*(int(places.sum()) for places in leading), int(kept.sum(-1).max())]
+
+    @property
+    def splits_heads(self) -> bool:
+        """Whether heads that are kept lose some of their features."""
+        for block in self.facts.blocks:
+            kept = self.present[self.root[block.members]]
+            if bool((kept.any(1) & ~kept.all(1)).any()):
+                return True
+        return False
+
     def read(self, uses: Uses) -> Tensor:
         """The inputs for which some live output has a weight."""
         first = uses.first
@@ -101,13 +116,13 @@ class Liveness:
         """The terms of a sum or a concatenation that have no channel left, so that it can drop them."""
         if not self.facts.rewrite:
             return []
-        result = self.facts.channels(node)
         for scatter in self.facts.scatters:
             if scatter.node is node:
                 whole = self.kept(scatter.outputs)
                 gone = [term for term, part in scatter.parts.items() if not bool((self.kept(part) & whole).any())]
                 return gone if scatter.base is not None or len(gone) < 2 else gone[1:]
-        if "aten.cat" not in str(node.target) or result is None or not bool(self.kept(result).any()):
+        result = self.facts.channels(node) if "aten.cat" in str(node.target) else None
+        if result is None or not bool(self.kept(result).any()):
             return []
         terms = {term: self.facts.channels(term) for term in node.all_input_nodes}
         return [term for term, part in terms.items() if part and part.axis == result.axis and not self.kept(part).any()]
@@ -147,7 +162,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
 def _step(liveness: Liveness) -> bool:
     """Do the first of these steps that changes anything; a step runs only when the earlier ones have settled."""
-    for step in (_reads, _balance, _carriers, _even_out, _one_each, _wider_than_projections):
+    for step in (_reads, _balance, _even_heads, _carriers, _even_out, _one_each, _wider_than_projections):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
         if int(liveness.live.sum()) + int(liveness.present.sum()) != before:
@@ -163,6 +178,13 @@ def _reads(liveness: Liveness) -> None:
         result = liveness.live[liveness.root[scatter.outputs.units]]
         for part in scatter.parts.values():
             liveness.need(part, result & ~part.known)
+    for block in liveness.facts.blocks:
+        members, heads = liveness.root[block.members], liveness.root[block.heads]
+        if block.read is None:
+            needed = heads[liveness.live[members].any(1)]
+        else:
+            needed = members[block.read & liveness.live[heads].unsqueeze(1)]
+        liveness.live[needed] = liveness.present[needed] = True
 
 
 def _balance(liveness: Liveness) -> None:
@@ -183,6 +205,20 @@ def _balance(liveness: Liveness) -> None:
         inputs, outputs = (counted, shared) if product.transposed else (shared, counted)
         liveness.hold(product.inputs, inputs.flatten())
         liveness.hold(product.outputs, outputs.flatten())
+
+
+def _even_heads(liveness: Liveness) -> None:
+    """Give all remaining heads of an attention equally many features, and at least one."""
+    for block in liveness.facts.blocks:
+        members, heads = liveness.root[block.members], liveness.root[block.heads]
+        liveness.present[heads[liveness.present[members].any(1)]] = True
+        there = liveness.present[heads]
+        liveness.present[members[there][_filled(liveness.present[members[there]], 1)]] = True
+    for units in liveness.facts.even:
+        members = liveness.root[units]
+        kept = liveness.present[members]
+        kept = _filled(kept, int(kept.sum(1).max())) & kept.any(1, keepdim=True)
+        liveness.present[members[kept]] = True
 
 
 def _filled(rows: Tensor, count: int) -> Tensor:

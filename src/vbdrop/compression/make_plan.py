@@ -41,6 +41,7 @@ def make_plan(
     rewritten: bool = True,
     frozen_shapes: bool = False,
     fixed_sizes: bool = False,
+    split_heads: bool = False,
     stays: Mapping[str, Collection[int]] | None = None,
 ) -> Draft:
     """Find out what can be removed from a model.
@@ -51,6 +52,8 @@ def make_plan(
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
         frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
         fixed_sizes: Whether a new forward refuses inputs of sizes other than the traced ones, except for the batch.
+        split_heads: Whether heads may lose single features; whether the class's own forward then still scales its
+            scores as before, only `vbdrop.compression.attention_scales` shows.
         stays: Weight -> its inputs that must not be removed.
 
     Example:
@@ -62,7 +65,7 @@ def make_plan(
         >>> draft.plan.attributes
         {'0': {'out_features': 2}, '2': {'in_features': 2}}
     """
-    facts = propagate(traced, model, rewrite=rewritten, frozen_shapes=frozen_shapes)
+    facts = propagate(traced, model, rewrite=rewritten, frozen_shapes=frozen_shapes, split_heads=split_heads)
     for product in facts.products:
         kept = (stays or {}).get(product.weight, ())
         facts.pinned.append(product.inputs.units[torch.tensor(sorted(kept), dtype=torch.long)])

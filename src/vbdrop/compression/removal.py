@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.layer_shapes import beside
 from vbdrop.analysis.size_guards import OtherSize, other_sizes
 from vbdrop.compression.agreement import Check, OtherSizes, at_other_sizes, checks
+from vbdrop.compression.attention_scales import new_scale
 from vbdrop.compression.make_plan import Draft, make_plan
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
@@ -83,7 +84,9 @@ def remove(
     for plan, draft, fixed_sizes in _candidates(traced, model, rewrite, rewrite_gain):
         if fixed_sizes and "sizes" not in reasons:
             continue
-        small, said = _trial(plan, model, wanted)
+        splits = draft.liveness.splits_heads
+        scale = partial(new_scale, traced, args=args, kwargs=kwargs) if splits and plan.program is None else None
+        small, said = _trial(plan, model, wanted, scale)
         if small is not None and not fixed_sizes and _changes(plan):
             said = others().objection(small) or (REFUSES if plan.program and _refuses(traced) else None)
             if said and plan.program:
@@ -92,9 +95,13 @@ def remove(
             small = small if said is None else None
         if small is not None:
             dead = _dead(traced, model, draft, plan, _unread(small, draft, wanted))
+            reasons = {place: reason for place, reason in reasons.items() if place != "heads" or not splits}
             return Removal(small, plan, reasons | draft.left | dead)
+        if splits and not plan.program:
+            reasons["heads"] = f"they keep all of their features, since otherwise {said}"
         if plan.program:
-            reasons = {"forward": f"it cannot be replaced, since then {said}"}
+            reasons = {place: reason for place, reason in reasons.items() if place == "heads"}
+            reasons["forward"] = f"it cannot be replaced, since then {said}"
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
 
 
@@ -113,7 +120,9 @@ def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Pl
     return plan
 
 
-def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module | None, str | None]:
+def _trial(
+    plan: Plan, model: nn.Module, wanted: list[Check], objection: Callable[[nn.Module], str | None] | None
+) -> tuple[nn.Module | None, str | None]:
     """The small model of a plan, or None and why it is not valid."""
     try:
         small = apply_plan_(plan, copy.deepcopy(model))
@@ -121,7 +130,8 @@ def _trial(plan: Plan, model: nn.Module, wanted: list[Check]) -> tuple[nn.Module
         return None, str(error).rstrip(".")
     except Exception as error:  # a module that holds its parameters in its own way may raise anything
         return None, f"the plan cannot be applied, {type(error).__name__}: {error}".rstrip(".")
-    said = next((said for check in wanted if (said := check.disagreement(small))), None)
+    said = None if objection is None else objection(small)
+    said = said or next((said for check in wanted if (said := check.disagreement(small))), None)
     return (small, None) if said is None else (None, said)
 
 
@@ -152,9 +162,13 @@ def _candidates(
     A plan with a new forward comes after plans with the class's own forward that remove nearly as much.
     """
     channels_last = is_channels_last(model)
-    own = [partial(make_plan, traced, model, rewritten=False, frozen_shapes=frozen) for frozen in (False, True)]
-    if rewrite:
-        draft = make_plan(traced, model)
+    draft = make_plan(traced, model, rewritten=rewrite, split_heads=True)
+    ways = (True, False) if draft.liveness.splits_heads else (False,)
+    own = [partial(make_plan, traced, model, rewritten=False, split_heads=split) for split in ways]
+    own.append(partial(make_plan, traced, model, rewritten=False, frozen_shapes=True))
+    for split in ways if rewrite else ():
+        if draft.liveness.facts.blocks:  # without heads, it is the same either way
+            draft = make_plan(traced, model, split_heads=split)
         if draft.keeps_forward:
             yield replace(draft.plan, channels_last=channels_last), draft, False
         if draft.program is not None and rewrite_gain > 0:
@@ -167,7 +181,7 @@ def _candidates(
                 yield replace(kept.plan, channels_last=channels_last), kept, False
         if draft.program is not None:
             yield replace(draft.program, channels_last=channels_last), draft, False
-            fixed = make_plan(traced, model, fixed_sizes=True)
+            fixed = make_plan(traced, model, fixed_sizes=True, split_heads=split)
             if fixed.program is not None:
                 yield replace(fixed.program, channels_last=channels_last), fixed, True
     for make in own:

@@ -18,6 +18,8 @@ class OpenAttention(nn.MultiheadAttention):
 
     It calls ``out_proj`` as a module and reads all sizes from its weights and ``num_heads``; torch's own forward
     requires that the heads together have as many features as the input. The parameters and arguments are the same.
+    Values may have another number of features than queries and keys. Scores are always scaled by ``head_dim``, the
+    number of features that queries and keys had at first, so that a feature that is zero can be removed from both.
 
     Example:
         >>> attention, x = nn.MultiheadAttention(6, 3, batch_first=True).eval(), torch.randn(2, 4, 6)
@@ -54,14 +56,14 @@ class OpenAttention(nn.MultiheadAttention):
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            scores = q @ k.mT * q.shape[-1] ** -0.5
+            scores = q @ k.mT * self.head_dim**-0.5
             weights = torch.softmax(scores if mask is None else scores + mask, -1)
             weights = F.dropout(weights, dropout)
             out = weights @ v
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if batched else weights.squeeze(0)
         else:
-            out = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+            out = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=self.head_dim**-0.5)
         out = out.transpose(1, 2).flatten(2)
         out = out.transpose(0, 1) if order else out
         out = self.out_proj(out)
@@ -70,13 +72,21 @@ class OpenAttention(nn.MultiheadAttention):
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         bias = self.in_proj_bias
         if self.in_proj_weight is not None and query is key and key is value:
-            return list(F.linear(query, self.in_proj_weight, bias).chunk(3, -1))
+            return self._thirds(F.linear(query, self.in_proj_weight, bias), -1)
         weights: list[Tensor] = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         if self.in_proj_weight is not None:
-            weights = list(self.in_proj_weight.chunk(3))
-        biases = [None] * 3 if bias is None else list(bias.chunk(3))
+            weights = self._thirds(self.in_proj_weight)
+        biases = [None] * 3 if bias is None else self._thirds(bias)
         inputs = zip((query, key, value), weights, biases, strict=True)
         return [F.linear(x, weight, each) for x, weight, each in inputs]
+
+    def _thirds(self, x: Tensor, dim: int = 0) -> list[Tensor]:
+        """What belongs to queries, keys and values; the output projection says how many features the values have."""
+        values = self.out_proj.in_features
+        if 3 * values == x.shape[dim]:
+            return list(x.chunk(3, dim))
+        keys = (x.shape[dim] - values) // 2
+        return list(torch.split(x, [keys, keys, values], dim))
 
     def _heads(self, x: Tensor) -> Tensor:
         """The features of each head on an axis of their own, after the batch and head axes."""

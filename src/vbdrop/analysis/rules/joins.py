@@ -1,5 +1,7 @@
 """Operations on several tensors: arithmetic, selections and concatenation."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, fx
 
@@ -66,7 +68,7 @@ def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | No
     if same_size and same and len(fitting) == len(first.axes):
         for known in grids.values():
             facts.units.tie(first.units.flatten(), known.units.flatten())
-        return first.with_values(torch.zeros_like(first.known), first.value)
+        return first.with_values(*_values(node, grids))
     given = [known.axis for term in terms if isinstance(known := facts.by_node.get(term), Channels)]
     for axis in [axis for axis in (*given, *fitting) if same_size and axis in first.axes][:1]:
         for term in grids:
@@ -177,7 +179,7 @@ def _broadcasts(term: fx.Node, node: fx.Node, axis: int) -> bool:
     return own_axis < 0 or size[own_axis] == 1
 
 
-def _values(node: fx.Node, placed: Placed) -> tuple[Tensor, Tensor]:
+def _values(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid]) -> tuple[Tensor, Tensor]:
     """The constants of the result; a product with zero is zero whatever the other factor is."""
     found = list(placed.values())
     known, value = torch.stack([channels.known for channels in found]).all(0), found[0].value
@@ -197,7 +199,7 @@ def _values(node: fx.Node, placed: Placed) -> tuple[Tensor, Tensor]:
     return known, value
 
 
-def _selected(node: fx.Node, placed: Placed, like: Tensor) -> tuple[Tensor, Tensor]:
+def _selected(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid], like: Tensor) -> tuple[Tensor, Tensor]:
     """Where both sides of a selection are the same constant, it does not matter which one is taken."""
     sides = node.args[1:3] if _operation(node) == "where" else (node.args[0], node.args[2])
     known = torch.ones_like(like, dtype=torch.bool)

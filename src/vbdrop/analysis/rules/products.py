@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx
 
 from vbdrop.analysis.channel_facts import ChannelFacts, Follower, ProductSite
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, concrete, size_of
 from vbdrop.analysis.rules.attention import MATRIX, batched_product
 from vbdrop.analysis.rules.parameters import joined_parameters
@@ -51,7 +51,7 @@ def linear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     return _product(facts, ProductCall(node, call["input"], call["weight"], call["bias"], axis, axis))
 
 
-def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | None:
+def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """A product with a matrix of weights, inputs first, as in `x @ weight` and `torch.addmm`; or of activations."""
     call = arguments_of(node)
     bias, source, weight = None, call["self"], call["mat2" if "mat2" in call else "other"]

@@ -1,18 +1,20 @@
 """The graph of the small model while it is being written."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from vbdrop._torch_compat import ConvNd, OpOverload, has_forward_hooks
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, concrete, is_tensor
-from vbdrop.analysis.layer_shapes import BATCH_NORMS, COUNTS, owner
+from vbdrop.analysis.layer_shapes import BATCH_NORMS, COUNTS, HEAD_SIZES, owner
 from vbdrop.analysis.liveness import Liveness
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
+from vbdrop.layers import OpenAttention
 
 OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("linear",),
@@ -106,14 +108,32 @@ class Writer:
         self.new_operations = True
         return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
 
-    def respell(self, node: fx.Node, before: int, after: int) -> None:
-        """Record that a size is hard-coded; if the module has it as an attribute, the plan sets that."""
+    def respell(self, node: fx.Node, before: int, after: int, names: Collection[str] = COUNTS) -> None:
+        """Record that a size is hard-coded; if the module has it as an attribute, the plan sets that.
+
+        Args:
+            node: The operation.
+            before: The size.
+            after: The new size.
+            names: The attributes that may be it.
+        """
         self.new_sizes = True
         path = self.facts.module_path(node)
         module = self.facts.model.get_submodule(path)
-        for name in COUNTS:
+        for name in names:
             if type(number := getattr(module, name, None)) is int and number == before:
                 self.plan.attributes.setdefault(path, {})[name] = after
+
+    def respell_grid(self, node: fx.Node, grid: Grid) -> dict[int, int]:
+        """Record the sizes of a view of heads and their features; the result is the new size of each axis."""
+        sizes = dict(zip(grid.axes, self.liveness.kept_along(grid), strict=True))
+        opened = isinstance(self.facts.model.get_submodule(self.facts.module_path(node)), OpenAttention)
+        for axis, before in zip(grid.axes, grid.units.shape, strict=True):
+            if sizes[axis] != before:
+                features = axis == grid.axes[-1]  # an opened attention takes them from its weights
+                names = COUNTS if not features else () if opened else HEAD_SIZES
+                self.respell(node, before, sizes[axis], names)
+        return sizes
 
     def module_of(self, node: fx.Node) -> str | None:
         """The module whose whole forward this operation is, or None if there is none."""

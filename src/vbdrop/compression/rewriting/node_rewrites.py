@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from vbdrop._torch_compat import OpOverload, pytree, schema_of
 from vbdrop.analysis.channel_facts import ProductSite, Scatter
-from vbdrop.analysis.channels import Channels
+from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, size_of
 from vbdrop.analysis.layer_shapes import beside, owner
 from vbdrop.analysis.rules.movement import constant_arguments, indexed_axes
@@ -96,6 +96,10 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
     call, channels = arguments_of(node), writer.facts.channels(node)
     is_expand = "expand" in str(node.target)
     sizes = list(call["size"] if "size" in call else call["shape"])
+    grid = writer.facts.by_node.get(node)
+    if isinstance(grid, Grid):
+        for axis, count in writer.respell_grid(node, grid).items():
+            sizes[axis] = count if sizes[axis] != -1 else -1
     if channels is not None and sizes[channels.axis] != -1:
         count = int(writer.kept(channels).sum())
         if count != len(channels):
@@ -104,6 +108,22 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
         sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
     return writer.call(target, writer.value(call["self"]), fx.map_arg(sizes, writer.value))
+
+
+def attention(writer: Writer, node: fx.Node) -> fx.Node:
+    """Attention with the scale that it has for all features of a head, where some are removed."""
+    call = arguments_of(node)
+    grid, count = writer.facts.by_node.get(call["query"]), size_of(call["query"])[-1]
+    kept = count
+    if isinstance(grid, Grid):
+        kept = writer.liveness.kept_along(grid)[-1]
+    elif isinstance(grid, Channels) and grid.axis == len(size_of(call["query"])) - 1:
+        kept = int(writer.kept(grid).sum())
+    small = writer.copy(node)
+    if kept != count and call["scale"] is None:
+        writer.new_operations = True
+        small.kwargs = {**small.kwargs, "scale": count**-0.5}
+    return small
 
 
 def narrow(writer: Writer, node: fx.Node) -> fx.Node:
@@ -237,6 +257,7 @@ EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.reshape.default: view,
     aten._unsafe_view.default: view,
     aten.expand.default: view,
+    aten.scaled_dot_product_attention.default: attention,
     aten.slice.Tensor: narrow,
     aten.select.int: selected,
     aten.split.Tensor: split,
