@@ -108,6 +108,8 @@ def remove(
 def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Plan:
     """The plan that `compress` tries first for a plain model with exact zeros, without trying it.
 
+    Heads keep all of their features in it, since only a trial shows whether they may lose some: it is never too small.
+
     Example:
         >>> from vbdrop.analysis.graph import trace
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
@@ -116,7 +118,7 @@ def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Pl
         >>> likely_plan(trace(model, (torch.zeros(4, 2),)), model).shape_after("0.weight")
         [2, 2]
     """
-    plan, _, _ = next(_candidates(traced, model, rewrite, REWRITE_GAIN))
+    plan, _, _ = next(_candidates(traced, model, rewrite, REWRITE_GAIN, split_heads=False))
     return plan
 
 
@@ -155,19 +157,19 @@ def _weights_left(plan: Plan, model: nn.Module) -> int:
 
 
 def _candidates(
-    traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float
+    traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float, *, split_heads: bool = True
 ) -> Iterator[tuple[Plan, Draft, bool]]:
     """Plans that may be valid, the one that removes most first, and whether a plan's forward refuses other sizes.
 
     A plan with a new forward comes after plans with the class's own forward that remove nearly as much.
     """
     channels_last = is_channels_last(model)
-    draft = make_plan(traced, model, rewritten=rewrite, split_heads=True)
+    draft = make_plan(traced, model, rewritten=rewrite, split_heads=split_heads)
     ways = (True, False) if draft.liveness.splits_heads else (False,)
     own = [partial(make_plan, traced, model, rewritten=False, split_heads=split) for split in ways]
     own.append(partial(make_plan, traced, model, rewritten=False, frozen_shapes=True))
     for split in ways if rewrite else ():
-        if draft.liveness.facts.blocks:  # without heads, it is the same either way
+        if split_heads and draft.liveness.facts.blocks:  # without heads, it is the same either way
             draft = make_plan(traced, model, split_heads=split)
         if draft.keeps_forward:
             yield replace(draft.plan, channels_last=channels_last), draft, False
