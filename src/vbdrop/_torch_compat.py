@@ -1,4 +1,4 @@
-"""What PyTorch has no public name for, in one place: what may have to change with a new version of it."""
+"""What vbdrop uses of PyTorch without a public name, in one place: this may have to change with new versions."""
 
 import copy
 import sys
@@ -28,6 +28,9 @@ _exported_program: Any = exported_program_module
 rnn_functions: Any = torch._VF
 """The module in which torch's packing of sequences looks its functions up."""
 
+causal_detection: tuple[Any, str] = (nn.modules.transformer, "_detect_is_causal_mask")
+"""The module and the name under which torch's transformers find the function that says whether a mask is causal."""
+
 __all__ = [
     "BatchNormNd",
     "ConvNd",
@@ -38,6 +41,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "autocast_is_on",
+    "causal_detection",
     "constant_result",
     "default_store",
     "detached_activations",

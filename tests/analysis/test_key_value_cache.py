@@ -43,3 +43,9 @@ def test_a_model_with_its_cache_on_is_converted_and_compressed_and_still_returns
     assert small.model.last.in_features == 3
     assert isinstance(small.model(x)[1], Cached.Cache)
     assert torch.allclose(small.model(x)[0], model(x)[0], atol=1e-6)
+
+
+def test_a_model_with_its_cache_on_is_exported_without_it(tmp_path):
+    model, x = Cached().eval(), torch.randn(2, 3)
+    assert vbdrop.export(model, tmp_path / "net.pt2", x).verified
+    assert model.config.use_cache is True

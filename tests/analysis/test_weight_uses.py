@@ -78,3 +78,19 @@ def test_a_parameter_that_is_only_added_counts_zero():
     for product in (lambda w, x: x @ w.t(), lambda w, x: x @ (w + 1).t(), lambda w, x: (x.unsqueeze(1) * w).sum(-1)):
         assert positions(trace(Product(product, 5, 7), (torch.zeros(2, 7),))) == {}
     assert compress(Net(), torch.zeros(2, 4), max_macs=36).summary().after.macs == 36
+
+
+def test_a_deep_network_behind_an_operation_with_several_results_is_followed():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pos, self.scale = nn.Parameter(torch.randn(1, 4)), nn.Parameter(torch.randn(1, 4))
+
+        def forward(self, x):
+            first, second = x.chunk(2, 1)
+            y = first + self.pos + second * self.scale
+            for _ in range(600):
+                y = torch.sin(y)
+            return y
+
+    assert positions(trace(Net().eval(), (torch.zeros(2, 8),))) == {"pos": 0}

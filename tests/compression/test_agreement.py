@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.compression.agreement import checks, disagreement
+from vbdrop.compression.agreement import checks, disagreement, outputs_of
 
 
 class Gives(nn.Module):
@@ -138,3 +138,31 @@ def test_the_noise_is_the_same_each_time_and_leaves_the_generator_alone():
     first, second = ([c.args[0] for c in checks(Gives(lambda x: x), (X[:, None],), {})] for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_models_that_draw_random_numbers_draw_the_same_ones_and_the_callers_come_next():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    assert (
+        disagreement(Gives(lambda x: x + torch.randn_like(x)), Gives(lambda x: torch.randn_like(x) + x), (X,), {})
+        is None
+    )
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_packed_sequence_with_too_many_features_is_refused_though_torch_reads_on_behind_the_weights():
+    class Packs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(12, 8, num_layers=2, batch_first=True)
+
+        def forward(self, x):
+            lengths = torch.full((x.shape[0],), x.shape[1])
+            return self.rnn(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))[1][0]
+
+    model = Packs().eval()
+    (given,) = outputs_of(model, (torch.randn(3, 5, 12),), {})
+    assert given.shape == (2, 3, 8)
+    with pytest.raises(ValueError, match="`input` must have 12 features; got 24"):
+        outputs_of(model, (torch.randn(3, 5, 24),), {})

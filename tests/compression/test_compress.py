@@ -413,6 +413,33 @@ def test_a_constant_function_does_not_come_back_without_a_word():
         compress(plain, X)
 
 
+class Autoencoder(nn.Module):
+    """A variational autoencoder that draws its code in eval mode too."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.mean, self.log_std = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(8, 2)
+        self.decoder = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 6))
+
+    def forward(self, x):
+        hidden = torch.relu(self.encoder(x))
+        mean, std = self.mean(hidden), self.log_std(hidden).exp()
+        return self.decoder(mean + torch.randn_like(std) * std)
+
+
+def test_a_model_that_draws_random_numbers_becomes_smaller():
+    model, x = randomise_(Autoencoder()), torch.randn(4, 6)
+    with torch.no_grad():
+        for layer in (model.encoder, model.decoder[0]):
+            layer.weight[:3], layer.bias[:3] = 0, 0
+    small = vbdrop.compress(model, x).model
+    assert (small.encoder.out_features, small.decoder[0].out_features) == (5, 5)
+    torch.manual_seed(0)
+    expected = model(x)
+    torch.manual_seed(0)
+    assert torch.allclose(small(x), expected, atol=1e-5)
+
+
 class Scaled(nn.Linear):
     """A layer with a method of its own, which casts its inputs."""
 

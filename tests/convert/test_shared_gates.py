@@ -376,3 +376,24 @@ def test_an_adapter_in_a_class_of_its_own_is_left_with_the_reason():
     report = vbdrop.convert_(model, Units(), example_inputs=torch.randn(4, 5))
     assert "AdaptedLinear is a subclass that may compute something else" in report.left["0"]
     assert "2" in report.converted
+
+
+class Routed(nn.Module):
+    """Runs an expert on the rows that are routed to it, so that the sizes depend on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.expert = nn.Linear(4, 2), nn.Linear(4, 4)
+
+    def forward(self, x):
+        rows = (self.router(x).argmax(-1) == 0).nonzero().squeeze(1)
+        return x.index_add(0, rows, self.expert(x[rows])) if len(rows) else x
+
+
+@pytest.mark.parametrize("inputs", [torch.ones(3, 4), {"x": torch.ones(3, 4)}], ids=["tensor", "dict"])
+def test_a_model_that_cannot_be_traced_is_refused_with_what_to_do_instead(inputs):
+    model = Routed()
+    with pytest.raises(ValueError, match=r"torch\.export cannot trace.*data-dependent.*Without `example_inputs` each"):
+        vbdrop.convert_(model, Units(), example_inputs=inputs)
+    assert type(model.expert) is nn.Linear
+    assert len(vbdrop.convert_(model, Units()).converted) == 2

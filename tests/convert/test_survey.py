@@ -47,7 +47,7 @@ LEFT = {
     "attention": (lambda: nn.MultiheadAttention(4, 2), "", "MultiheadAttention uses its weights functionally"),
     "its projection": (lambda: nn.MultiheadAttention(4, 2), "out_proj", "MultiheadAttention uses its weights"),
     "a projection of one's own": (own_projection, "out_proj", "MultiheadAttention uses its weights functionally"),
-    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(4, 4)), "", "its parameters are parametrized"),
+    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(4, 4)), "", "remove_parametrizations of torch"),
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Conv1d(4, 4, 1)), "", "its parameters are parametriz"),
     "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(4, 4)), "", "its parameters are parametrized"),
     "a parametrized bias": (lambda: parametrized("bias"), "", "its parameters are parametrized"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from vbdrop.analysis.graph import trace
 from vbdrop.layers.attention import OpenAttention, open_, why_closed
 
 KINDS = {
@@ -52,6 +53,27 @@ def test_a_single_sequence():
     opened = open_(copy.deepcopy(closed))
     for wanted, found in zip(closed(x, x, x), opened(x, x, x), strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+def test_a_padding_mask_leaves_the_batch_of_a_trace_free():
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = open_(nn.MultiheadAttention(6, 3, batch_first=True))
+
+        def forward(self, x, pad):
+            return self.attention(x, x, x, key_padding_mask=pad)[0]
+
+    traced = trace(Padded().eval(), (torch.randn(2, 5, 6), torch.zeros(2, 5).bool()))
+    assert traced.guards == {}
+    assert all(isinstance(node.meta["val"].shape[0], torch.SymInt) for node in traced.results)
+
+
+def test_a_padding_mask_of_another_shape_is_refused():
+    attention, x = open_(nn.MultiheadAttention(6, 3)).eval(), torch.randn(5, 4, 6)
+    with pytest.raises(ValueError, match=r"must have the shape \(4, 5\), examples and keys; got \(5, 4\)"):
+        attention(x, x, x, key_padding_mask=torch.zeros(5, 4).bool())
+    attention(x[:, 0], x[:, 0], x[:, 0], key_padding_mask=torch.zeros(5).bool())
 
 
 def test_a_mask_for_heads_that_are_not_there_is_refused():

@@ -10,7 +10,7 @@ from vbdrop.analysis.channels import Channels, Grid, Stack, UnitSets
 from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.head_blocks import HeadBlock
 from vbdrop.analysis.layer_shapes import beside, owner, shape_of
-from vbdrop.analysis.norm_sites import NormSite, module_path, norm_site
+from vbdrop.analysis.norm_sites import NormSite, entering, module_path, norm_site
 from vbdrop.layers import OpenAttention
 from vbdrop.layers.companions import companion
 
@@ -315,6 +315,18 @@ class ChannelFacts:
         A new forward has the count in its operations; in the class's own forward, the module has to keep it.
         """
         return self.rewrite or (self.keeps_modules and self.norm_site(node) is not None)
+
+    def summed(self, node: fx.Node, channels: Channels) -> Channels:
+        """The channels that a norm or mean counts: those that enter the module, if the module keeps the count.
+
+        Inside the module a channel that has entered as zero can have another value, such as minus the mean.
+
+        Args:
+            node: An operation over channels; `counts` is true of it.
+            channels: The channels that it reads.
+        """
+        source = entering(self.traced, node) if self.keeps_modules else None
+        return (None if source is None else self.channels(source)) or channels
 
     @property
     def keeps_modules(self) -> bool:

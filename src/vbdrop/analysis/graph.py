@@ -4,7 +4,9 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from vbdrop._torch_compat import functional_program, holds, pytree, schema_of
+from vbdrop.analysis.causal_masks import masks_as_given
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
 from vbdrop.analysis.whole_recurrences import as_recurrences_, whole_recurrences
@@ -167,7 +170,14 @@ def _export_as_is(
 
     arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
-    with warnings.catch_warnings(), torch.no_grad(), without_cache(model), whole_recurrences():
+    with (
+        warnings.catch_warnings(),
+        redirect_stderr(StringIO()),  # on an error, torch prints the graph up to there, often hundreds of lines
+        torch.no_grad(),
+        without_cache(model),
+        whole_recurrences(),
+        masks_as_given(),
+    ):
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
@@ -25,14 +26,24 @@ def without_cache(model: nn.Module) -> Iterator[nn.Module]:
         >>> model.config.use_cache
         True
     """
-    found = {
-        id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
-    }
-    configs = [config for config in found.values() if getattr(config, "use_cache", False) is True]
+    configs = drop_cache_(model)
     try:
-        for config in configs:
-            config.use_cache = False
         yield model
     finally:
         for config in configs:
             config.use_cache = True
+
+
+def drop_cache_(model: nn.Module) -> list[Any]:
+    """Make a Hugging Face model return no key-value cache unless a caller asks for one.
+
+    Returns:
+        The configurations that were changed.
+    """
+    found = {
+        id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
+    }
+    configs = [config for config in found.values() if getattr(config, "use_cache", False) is True]
+    for config in configs:
+        config.use_cache = False
+    return configs

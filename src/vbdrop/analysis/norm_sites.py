@@ -63,17 +63,27 @@ def norm_site(traced: Traced, model: nn.Module, node: fx.Node) -> NormSite | Non
     return None
 
 
+def entering(traced: Traced, node: fx.Node) -> fx.Node | None:
+    """The tensor that enters the module call of an operation; None if several do, or none does."""
+    found = _entries(traced, module_path(node)).get(_call(node), [])
+    return found[0] if len(found) == 1 else None
+
+
 def _entering(traced: Traced, path: str) -> fx.Node | None:
     """The tensor that enters a module at its first call; None if several enter it at one call, or none does."""
-    calls: dict[tuple[str, ...], set[fx.Node]] = {}
-    first = None
+    calls = list(_entries(traced, path).values())
+    return calls[0][0] if calls and all(len(found) == 1 for found in calls) else None
+
+
+def _entries(traced: Traced, path: str) -> dict[tuple[str, ...], list[fx.Node]]:
+    """The tensors that enter a module, by call."""
+    calls: dict[tuple[str, ...], dict[fx.Node, None]] = {}
     for node in traced.graph.nodes:
         if module_path(node) == path:
             sources = [source for source in node.all_input_nodes if is_tensor(source) and source not in traced.names]
-            entering = [source for source in sources if _call(source) != _call(node)]
-            calls.setdefault(_call(node), set()).update(entering)
-            first = first or next(iter(entering), None)
-    return first if all(len(found) == 1 for found in calls.values()) else None
+            found = calls.setdefault(_call(node), {})
+            found.update(dict.fromkeys(source for source in sources if _call(source) != _call(node)))
+    return {call: list(found) for call, found in calls.items()}
 
 
 def _call(node: fx.Node) -> tuple[str, ...]:

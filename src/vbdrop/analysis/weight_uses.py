@@ -5,7 +5,7 @@ import math
 import torch
 from torch import fx
 
-from vbdrop.analysis.graph import Traced, arguments_of, is_tensor, size_of
+from vbdrop.analysis.graph import Traced, arguments_of, size_of
 from vbdrop.analysis.rules.products import CONVOLUTIONS, MATRIX_PRODUCTS
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -35,31 +35,36 @@ def positions(traced: Traced) -> dict[str, int]:
     for node in traced.graph.nodes:
         for name, count in _of_node(traced, node, batch):
             counts[name] = counts.get(name, 0) + count
-    from_inputs = _from_inputs(traced)
+    added = _only_added(traced)
     for node, name in traced.names.items():
-        if name not in counts and len(size_of(node)) > 1 and _is_only_added(node, from_inputs):
+        if name not in counts and len(size_of(node)) > 1 and node in added:
             counts[name] = 0
     return counts
 
 
 def _from_inputs(traced: Traced) -> set[fx.Node]:
-    """The tensors that are computed from an input of the model."""
+    """The tensors that are computed from an input of the model, and the operations that return several of them."""
     found = set[fx.Node]()
     for node in traced.graph.nodes:
         is_input = node.op == "placeholder" and node not in traced.names
-        if is_tensor(node) and (is_input or not found.isdisjoint(node.all_input_nodes)):
+        is_size = not isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
+        if not is_size and (is_input or not found.isdisjoint(node.all_input_nodes)):
             found.add(node)
     return found
 
 
-def _is_only_added(node: fx.Node, from_inputs: set[fx.Node]) -> bool:
-    """Whether a tensor of the model meets those that come from the inputs in sums and the like only."""
-    uses = [
-        _operation(user) in NO_PRODUCTS if user in from_inputs else _is_only_added(user, from_inputs)
-        for user in node.users
-        if user.op == "call_function"
-    ]
-    return bool(uses) and all(uses)  # none for another name of a tied weight
+def _only_added(traced: Traced) -> set[fx.Node]:
+    """The tensors of the model that meet those that come from the inputs in sums and the like only."""
+    from_inputs, found = _from_inputs(traced), set[fx.Node]()
+    for node in reversed(traced.graph.nodes):
+        uses = [
+            _operation(user) in NO_PRODUCTS if user in from_inputs else user in found
+            for user in node.users
+            if user.op == "call_function"
+        ]
+        if uses and all(uses):  # none for another name of a tied weight
+            found.add(node)
+    return found
 
 
 def _operation(node: fx.Node) -> str:

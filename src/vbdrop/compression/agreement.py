@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from vbdrop._torch_compat import pytree
 from vbdrop.analysis.key_value_cache import without_cache
@@ -250,12 +251,23 @@ def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 
 @torch.no_grad()
+def _check_features(module: nn.RNNBase, args: tuple[Any, ...]) -> None:
+    """Refuse what torch accepts: a packed sequence with more features than the weights have, beyond which it reads."""
+    data = args[0].data if args and isinstance(args[0], PackedSequence) else None
+    if data is not None and data.shape[-1] != module.input_size:
+        raise ValueError(f"`input` must have {module.input_size} features; got {data.shape[-1]}.")
+
+
 def _flat_outputs(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], pytree.TreeSpec]:
-    """The same outputs, and the containers that they are in."""
+    """The same outputs, and the containers that they are in; a model that draws random numbers gets the same ones."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
-    with without_cache(copy.deepcopy(model)) as run:
+    with torch.random.fork_rng(devices=[]), without_cache(copy.deepcopy(model)) as run:
+        for module in run.modules():
+            if isinstance(module, nn.RNNBase):
+                module.register_forward_pre_hook(_check_features)
+        torch.manual_seed(0)
         outputs, structure = pytree.tree_flatten(run(*args, **kwargs))
     return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs], structure
 

@@ -134,7 +134,7 @@ def compress(
             class's own forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``, any
             gain counts.
         rewrite: Whether the forward may be replaced by a graph. If not, only what leaves the forward valid is removed,
-            as a model needs that is trained further.
+            as required if the model is to be trained further.
         recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
             `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None uses them as they are, with a warning
             if they contain noise; False uses them without a warning.

@@ -17,7 +17,7 @@ from vbdrop.objective.weight_reads import weight_reads
 def masked_copy(model: nn.Module, threshold: float | None, own_classes: Collection[str] = ()) -> nn.Module:
     """A plain copy of a model in eval mode, with exact zeros for everything dead.
 
-    Layers of other classes that compute their weight themselves are layers of torch in it, with that weight.
+    In it, layers of other classes that compute their own weight become torch layers with that weight.
 
     Args:
         model: A converted model, or a plain one; it is not changed.

@@ -11,8 +11,8 @@ from vbdrop.compression.evidence import EvidenceLoss
 from vbdrop.compression.planning.plan import Plan
 
 NEW_FORWARD = (
-    "new forward: it takes the arguments of the example only, and the other methods of the class are gone; "
-    "rewrite=False keeps the class"
+    "new forward: it takes the arguments of the example only, does in training what the class does in eval mode, "
+    "without dropout, and the other methods of the class are gone; rewrite=False keeps the class"
 )
 """What a printed summary says of a model whose forward was replaced."""
 

@@ -1,4 +1,4 @@
-"""A converted model of another package that is saved by that package's own method: it warns of what is lost."""
+"""Warns of what is lost if a converted model of another package is saved by that package's own method."""
 
 import warnings
 from collections.abc import Iterator

@@ -33,8 +33,8 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
     Args:
         model: A model with BatchNorm layers; without any, nothing happens.
         batches: Training inputs in batches drawn at random, as in training: the variance within each batch counts, so
-            batches sorted by class would give too small ones. Of a batch that is a tuple or list, the first element
-            (so a loader of pairs works).
+            batches sorted by class would give variances that are too small. If a batch is a tuple or list, its first
+            element is used, so a loader of pairs works.
 
     Returns:
         The same model, in the mode that it had.

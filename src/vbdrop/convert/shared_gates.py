@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.analysis.channel_groups import ChannelGroups
-from vbdrop.analysis.graph import Traced, trace
+from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.convert.example_inputs import copied
 from vbdrop.layers import Gate, GatedAttention, GatedNorm, NoisyLayer, OpenAttention, SharedGate, Units
 from vbdrop.layers.attention import gate_attention_
@@ -43,10 +43,16 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
             module.strip_()
     make_products_(plain)
     plain.eval()
-    if isinstance(example_inputs, Mapping):
-        return PlainGraph(trace(plain, (), example_inputs), plain)
-    arguments = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
-    return PlainGraph(trace(plain, arguments), plain)
+    named = example_inputs if isinstance(example_inputs, Mapping) else {}
+    arguments = (example_inputs,) if isinstance(example_inputs, Tensor) else () if named else tuple(example_inputs)
+    try:
+        return PlainGraph(trace(plain, arguments, named), plain)
+    except TraceError as error:
+        raise TraceError(
+            f"`Units` with `example_inputs` follows the channels through a trace of the model, and {error}. Without "
+            "`example_inputs` each layer gets its own gates, but vbdrop.compress needs the same trace to remove units, "
+            "and only sets dead ones to zero. To remove them, take what depends on values out of the forward."
+        ) from error
 
 
 def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:

@@ -61,7 +61,7 @@ class Survey:
         if isinstance(module, OpenAttention):
             return "its heads have their gates in out_proj"
         if is_parametrized(module):
-            return "its parameters are parametrized"
+            return "its parameters are parametrized; parametrize.remove_parametrizations of torch makes them plain"
         if isinstance(module, LazyModuleMixin):
             return f"{kind} has no weights yet; run one forward first"
         is_known = type(module) in LAYERS or type(module) in LAYERS.values() or isinstance(module, GatedProduct)

@@ -93,17 +93,22 @@ class OpenAttention(nn.MultiheadAttention):
         return x.reshape(*x.shape[:-1], self.num_heads, -1).transpose(1, 2)
 
     def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """Both masks as one tensor to add to the scores, or None."""
+        """Both masks as one tensor to add to the scores, or None; no `len`, which would fix the batch of a trace."""
         added: Tensor | None = None
+        batch = q.shape[0]
         if mask is not None:
             added = _added(mask, q)
             if mask.dim() == 3:
-                if len(mask) != len(q) * self.num_heads:
-                    sizes = f"{len(q)} examples and {self.num_heads} heads"
-                    raise ValueError(f"`attn_mask` must have one mask for each of {sizes}; got {len(mask)} masks.")
-                added = added.view(len(q), self.num_heads, *mask.shape[1:])
+                if mask.shape[0] != batch * self.num_heads:
+                    sizes = f"{batch} examples and {self.num_heads} heads"
+                    raise ValueError(f"`attn_mask` must have one mask for each of {sizes}; got {mask.shape[0]} masks.")
+                added = added.view(batch, self.num_heads, *mask.shape[1:])
         if padding is not None:
-            padding = _added(padding.view(len(q), 1, 1, k.shape[2]), q)
+            padding = padding if padding.dim() == 2 else padding.unsqueeze(0)
+            if padding.shape != (batch, k.shape[2]):
+                wanted, found = (batch, k.shape[2]), tuple(padding.shape)
+                raise ValueError(f"`key_padding_mask` must have the shape {wanted}, examples and keys; got {found}.")
+            padding = _added(padding[:, None, None], q)
             added = padding if added is None else added + padding
         return added
 

@@ -1,4 +1,4 @@
-"""A linear layer whose weight has its inputs on the first axis, as `Conv1D` of Hugging Face's GPT-2."""
+"""A linear layer whose weight has its inputs on the first axis, like `Conv1D` in Hugging Face's GPT-2."""
 
 from torch import Tensor
 

@@ -120,7 +120,7 @@ class Rates:
     """Gaussian dropout that learns its own rates; nothing is ever removed.
 
     Attributes:
-        per: What shares one rate: each ``"weight"`` has its own, each input ``"unit"``, or the whole ``"layer"``.
+        per: What has a rate of its own: each ``"weight"``, each input ``"unit"``, or each ``"layer"``.
         prior: The prior's name or a `vbdrop.priors.Prior`.
         rate: The initial dropout rate p, between 0 and 1; ``alpha = p / (1 - p)``.
         filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.

@@ -63,7 +63,7 @@ class NoisyTensor:
     def dead(self, threshold: float | None = None) -> Tensor:
         """Which weights are dead, at this threshold or at their own: a boolean tensor of the means' shape.
 
-        Where the parameters are distributed over processes (``DTensor``), all of these must call it, and get all of it.
+        If the parameters are distributed over processes (``DTensor``), all processes must call it; each gets all of it.
         """
         limit = self.threshold if threshold is None else threshold
         if self.threshold is None or limit is None:

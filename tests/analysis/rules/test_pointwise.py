@@ -80,3 +80,23 @@ def test_casts_to_whole_numbers_and_functions_of_two_tensors_are_not_followed():
     assert "it is cast to integers" in removal.left.values()
     assert {f"{i}.first" for i in range(3)} <= set(removal.left), "what is dead but kept"
     assert sum("gets a tensor" in reason and "dead" not in reason for reason in removal.left.values()) == 2
+
+
+def test_a_new_tensor_of_the_same_type_reads_no_channel():
+    class Masked(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.first, self.last, self.width = nn.Linear(5, 8), nn.Linear(8, 3), width
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            mask = x.new_zeros(self.width)
+            mask[1:] = 2
+            return self.last(x) + mask if self.width == 3 else self.last(x + mask)
+
+    for width, kept in ((3, 6), (8, 8)):
+        model = randomise_(Masked(width))
+        with torch.no_grad():
+            for parameter in model.first.parameters():
+                parameter[:2] = 0
+        assert removed(model, torch.randn(4, 5).double()).model.get_submodule("first").out_features == kept

@@ -18,6 +18,14 @@ class Root(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3))
 
 
+class Centred(nn.LayerNorm):
+    """Layer normalisation as many models write it."""
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight + self.bias
+
+
 @torch.no_grad()
 def normed(norm) -> nn.Module:
     """A layer with two units that are zero, and two that are not read."""
@@ -51,7 +59,7 @@ def test_what_is_not_zero_stays_in_front_of_a_norm():
 
 
 def test_the_module_of_a_norm_counts_where_the_forward_stays():
-    for norm in (nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False), nn.RMSNorm(8, eps=1e-2)):
+    for norm in (nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False), nn.RMSNorm(8, eps=1e-2), Centred(8)):
         small = removed(normed(norm), X, rewrite=False).model
         assert small[0].out_features == 6
         assert isinstance(small[1], CountedNorm)

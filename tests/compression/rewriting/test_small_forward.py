@@ -191,3 +191,42 @@ def test_an_argument_never_takes_the_place_of_one_that_the_example_skips(tmp_pat
                 small(*args, **kwargs)
     again = compress(compressed.model, {"x": x, "z": z}).model
     torch.testing.assert_close(again(x, z=z), model(x, z=z))
+
+
+class Flagged(nn.Module):
+    """An attention whose forward reads its number of heads from an attribute, and takes a flag."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = 4
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x, causal):
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return self.out(found.transpose(1, 2).flatten(2))
+
+
+@torch.no_grad()
+def test_a_forward_that_is_not_replaced_loses_its_dead_heads_too():
+    model, inputs = randomise_(Flagged()).double(), (torch.randn(3, 5, 8).double(), True)
+    model.out.weight[:, 2:6] = 0
+    small = compress(model, inputs)
+    assert "`causal` holds True" in small.left["forward"]
+    assert (type(small.model), small.model.num_heads, small.model.qkv.out_features) == (Flagged, 2, 12)
+    for causal in (True, False):
+        torch.testing.assert_close(small.model(inputs[0], causal), model(inputs[0], causal))
+
+
+@pytest.mark.parametrize("rewrite", [True, False])
+def test_a_new_forward_has_no_dropout_and_the_summary_says_so(rewrite):
+    model, x = (
+        randomise_(nn.Sequential(nn.Linear(40, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 2))),
+        torch.randn(8, 40),
+    )
+    with torch.no_grad():
+        model[0].weight[:, :20] = 0
+    small = compress(model, x, rewrite=rewrite)
+    trained = small.model.train()
+    assert torch.equal(trained(x), trained(x)) is rewrite
+    assert ("without dropout" in str(small.summary())) is rewrite

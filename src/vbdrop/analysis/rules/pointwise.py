@@ -25,6 +25,14 @@ COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_no
 """Comparisons of each element with a number."""
 
 
+NEW_TENSORS = ("new_zeros", "new_ones", "new_full")
+"""Operations that take only the type and the device from a tensor."""
+
+
+def new_tensor(facts: ChannelFacts, node: fx.Node) -> None:
+    """No channel is read, and those of the new tensor are nobody's."""
+
+
 def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     """Apply the operation itself to the constants."""
     source, *arguments = node.args

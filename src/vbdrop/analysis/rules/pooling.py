@@ -102,7 +102,7 @@ def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
         return None
     if channels.axis in axes:
         if _operation(node) in ("mean", "sum") and facts.counts(node):
-            read_with_count(facts, node, channels)
+            read_with_count(facts, node, facts.summed(node, channels))
         else:
             facts.keep(node, f"{node.target} reduces over the channels", report=False)
         return None

@@ -39,6 +39,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(pointwise.POINTWISE, pointwise.pointwise),
     **dict.fromkeys(pointwise.COMPARISONS, pointwise.compare),
     **dict.fromkeys(pointwise.IDENTITIES, pointwise.identity),
+    **dict.fromkeys(pointwise.NEW_TENSORS, pointwise.new_tensor),
     **dict.fromkeys(movement.MOVEMENTS, movement.move),
     "select": recurrent.select,
     **dict.fromkeys(pooling.PRESERVING, pooling.preserve),

@@ -1,7 +1,7 @@
 """How much a file may ask for: every size in it is bounded by its own number of bytes.
 
 Together the bounds hold the peak of `vbdrop.load` below 50 MB plus ten times the file plus the bytes of the model that
-it is given. Each is a free amount, for small files, and a multiple of the file.
+it is given. Each bound is a fixed allowance, for small files, plus a multiple of the file.
 """
 
 from dataclasses import dataclass

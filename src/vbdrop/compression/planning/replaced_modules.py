@@ -1,7 +1,7 @@
-"""Modules that a plan replaces before its cuts, and what it says of them in numbers.
+"""Modules that a plan replaces before its cuts, and the numbers with which it describes them.
 
-They are normalisations that count removed channels, attentions of torch in the open, and layers that computed their
-weight themselves.
+They are normalisations that count removed channels, torch's attentions with separate projections, and layers that
+computed their own weight.
 """
 
 from collections.abc import Mapping
@@ -103,8 +103,8 @@ def replace_modules_(plan: Plan, model: nn.Module) -> None:
     heads the plan names is opened, and a layer that computes its weight itself becomes one of torch.
 
     Raises:
-        ValueError: If a module is no normalisation that could, or counts another number, or is no such layer; then
-            nothing is changed.
+        ValueError: If a module is not a normalisation that could, or counts another number, or is not such a layer;
+            then nothing is changed.
     """
     _check_replaceable(plan, model)
     for path, numbers in plan.attributes.items():

@@ -1,10 +1,8 @@
-"""Norms and means over channels after zero channels were removed, which still count.
+"""Norms and means over channels that still count the zero channels that were removed.
 
-With ``n`` channels before and ``k`` now, the mean over all is ``m k/n`` and the variance
-``v k/n + m^2 (k/n)(1 - k/n)``, where ``m`` and ``v`` are those of the remaining channels.
+The formulas are those of `vbdrop.layers.counted_norm`.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -54,16 +52,15 @@ def _standardised(
     """
     half = dtype in (torch.float16, torch.bfloat16)
     wide = writer.call(aten._to_copy.default, call["input"], dtype=torch.float32) if half else call["input"]
-    pair = writer.call(aten.var_mean.correction, wide, axes, correction=0, keepdim=True)
-    variance, mean = (writer.call(operator.getitem, pair, i) for i in range(2))
-    between = writer.call(aten.mul.Tensor, writer.call(aten.mul.Tensor, mean, mean), share * (1 - share))
-    variance = writer.call(aten.add.Tensor, writer.call(aten.mul.Tensor, variance, share), between)
+    mean = writer.call(aten.mul.Tensor, writer.call(aten.mean.dim, wide, axes, True), share)
+    centred = writer.call(aten.sub.Tensor, wide, mean)
+    squares = writer.call(aten.mean.dim, writer.call(aten.mul.Tensor, centred, centred), axes, True)
+    squares = writer.call(aten.mul.Tensor, squares, share)
+    variance = writer.call(aten.addcmul.default, squares, mean, mean, value=1 - share)
     inverse = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
-    centred = writer.call(aten.sub.Tensor, wide, writer.call(aten.mul.Tensor, mean, share))
     value = writer.call(aten.mul.Tensor, centred, inverse)
     value = writer.call(aten.type_as.default, value, call["input"]) if half else value
-    if scale is not None:
-        value = writer.call(aten.mul.Tensor, value, scale)
+    value = value if scale is None else writer.call(aten.mul.Tensor, value, scale)
     return value if shift is None else writer.call(aten.add.Tensor, value, shift)
 
 

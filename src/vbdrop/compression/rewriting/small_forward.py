@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 
 from vbdrop._torch_compat import pytree
+from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.liveness import Liveness
 from vbdrop.compression.planning.plan import ForwardProgram, Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
@@ -35,18 +36,34 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
             branch of the forward.
     """
     writer = Writer(liveness, inputs, plan)
-    traced = liveness.facts.traced
+    objection = _objection(liveness.facts.traced)
+    try:
+        _write(writer, fixed_sizes=fixed_sizes)  # in any case: the plan gets the sizes that the class's forward reads
+    finally:
+        if objection:
+            raise ProgramError(objection)
+    return writer
+
+
+def _objection(traced: Traced) -> str | None:
+    """Why a graph would not be the forward for other inputs; None if it would."""
     if traced.packs:
-        raise ProgramError("it packs sequences, which a graph cannot")
+        return "it packs sequences, which a graph cannot"
     if traced.effects:
-        raise ProgramError("it changes buffers of the model")
+        return "it changes buffers of the model"
     for question, size in traced.guards.items():
-        raise ProgramError(f"a batch of {size} takes another branch of it, since it asks for {question}")
+        return f"a batch of {size} takes another branch of it, since it asks for {question}"
     for argument in traced.inputs:
         for leaf in pytree.tree_leaves(argument.tree):
             if not isinstance(leaf, fx.Node):
                 reason = f"`{argument.name}` holds {leaf!r}, and a graph would always use that value"
-                raise ProgramError(f"{reason}; leave it out of the example inputs if it is the default")
+                return f"{reason}; leave it out of the example inputs if it is the default"
+    return None
+
+
+def _write(writer: Writer, *, fixed_sizes: bool) -> None:
+    """Add the inputs, what is left of all operations, and the outputs."""
+    liveness, traced = writer.liveness, writer.facts.traced
     _add_inputs(writer)
     if fixed_sizes:
         for argument in traced.inputs:
@@ -65,7 +82,6 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
         else:
             writer.values[node] = EDITS.get(node.target, Writer.copy)(writer, node)
     writer.graph.output(_structure(writer, traced.output))
-    return writer
 
 
 def program_of(writer: Writer) -> ForwardProgram:
