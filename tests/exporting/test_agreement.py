@@ -155,3 +155,13 @@ def test_a_model_that_returns_no_tensor_cannot_be_compared():
 
     with pytest.raises(ExportError, match=r"the model returns no tensor to compare net\.onnx with"):
         verify(Number(), lambda inputs: [], INPUTS, PATH)
+
+
+def test_random_numbers_are_the_same_ones_and_named_if_a_file_has_others():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    assert verify(Noisy(), lambda inputs: outputs_of(Noisy(), inputs), INPUTS, PATH) == 0.0
+    with pytest.raises(ExportError, match=r"does not agree.*Nothing was written\. The model draws random numbers"):
+        verify(Noisy(), lambda inputs: [Noisy()(*inputs)], INPUTS, PATH)

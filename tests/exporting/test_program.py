@@ -37,3 +37,17 @@ def test_a_model_for_one_size_of_batch_is_refused():
 
     with pytest.raises(ExportError, match="cannot trace the model for batches of any size: "):
         trace_program(Fixed(), (torch.randn(3, 4),))
+
+
+def test_a_forward_that_asks_for_the_length_of_its_batch_is_told_what_to_ask_for():
+    class Viewing(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.size = size
+
+        def forward(self, x):
+            return x.view(self.size(x), -1)
+
+    trace_program(Viewing(lambda x: x.shape[0]), (torch.randn(3, 2, 2),))
+    with pytest.raises(ExportError, match=r"`len\(x\)` and `int\(x\.shape\[0\]\)` are constants, too; write `x\.shape"):
+        trace_program(Viewing(len), (torch.randn(3, 2, 2),))

@@ -61,8 +61,12 @@ def check_inputs(inputs: Inputs) -> list[Inputs]:
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """The tensors that a model returns, in order, from any nested structure; it may write to its inputs."""
-    with torch.no_grad():
+    """The tensors that a model returns, in order, from any nested structure; it may write to its inputs.
+
+    A model that draws random numbers gets the same ones in every call.
+    """
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         returned = model(*(value.clone() for value in inputs))
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
 
@@ -89,9 +93,23 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
             raise ExportError(
                 f"{path.name} gives outputs of the shapes {given}, the model {wanted}. Nothing was written."
             )
-        for a, b in zip(expected, actual, strict=True):
-            largest = max(largest, _difference(a, b, path))
+        try:
+            largest = max([largest, *(_difference(a, b, path) for a, b in zip(expected, actual, strict=True))])
+        except ExportError as error:
+            if not _draws_random_numbers(model, batch):
+                raise
+            raise ExportError(
+                f"{error} The model draws random numbers, and the file others: export a model that takes them as an "
+                "input, or that draws none in eval mode."
+            ) from error
     return largest
+
+
+def _draws_random_numbers(model: nn.Module, inputs: Inputs) -> bool:
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        model(*(value.clone() for value in inputs))
+        return not torch.equal(torch.get_rng_state(), before)
 
 
 def _extent(value: Tensor) -> tuple[int, int]:

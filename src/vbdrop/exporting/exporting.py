@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from vbdrop.analysis.key_value_cache import drop_cache_
 from vbdrop.compression import Compressed
 from vbdrop.convert import deterministic_
 from vbdrop.exporting.agreement import Inputs, verify
@@ -55,7 +56,7 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
     verified. Existing files are replaced only at the very end, all of them or none.
 
     The file agrees with the model for finite inputs. A NaN or an infinity can spread differently: ONNX may multiply
-    inputs that the model does not use by zero, and C skips weights that are zero.
+    inputs that the model does not use by zero, and C may skip weights that are zero.
 
     Args:
         small: The result of `vbdrop.compress`, or any plain `torch.nn.Module`; exported in eval mode, and not changed.
@@ -136,7 +137,7 @@ def check_place(path: Path) -> None:
 
 
 def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | None) -> tuple[nn.Module, Inputs]:
-    """A copy of the model, on the CPU, in eval mode and without noise, and a copy of the inputs for it.
+    """A copy of the model, on the CPU, in eval mode, without noise or key-value cache, and a copy of the inputs for it.
 
     Raises:
         TypeError: It is neither a model nor the result of `vbdrop.compress`.
@@ -153,6 +154,7 @@ def plain_copy(small: Compressed | nn.Module, example_inputs: Tensor | Inputs | 
     if any(value.dim() and len(value) == 0 for value in inputs):
         raise ValueError("`example_inputs` must hold at least one sample.")
     copied = deterministic_(copy.deepcopy(model)).cpu().eval()
+    drop_cache_(copied)
     inputs = tuple(value.detach().cpu().clone() for value in inputs)
     try:
         copied(*(value.clone() for value in inputs))

@@ -12,9 +12,16 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from vbdrop._torch_compat import pytree
+from vbdrop.analysis.causal_masks import masks_as_given
 from vbdrop.exporting.agreement import BATCH, Inputs, Runtime, outputs_of, resized
-from vbdrop.exporting.errors import telling
+from vbdrop.exporting.errors import ExportError, telling
 from vbdrop.exporting.quiet import quiet_torch
+
+FIXED_BATCH = (
+    "its forward has the number of examples as a constant. In a trace, `len(x)` and `int(x.shape[0])` are constants, "
+    "too; write `x.shape[0]`, or `x.flatten(1)` instead of `x.view(len(x), -1)`."
+)
+"""What is wrong with a forward that is valid for one size of batch, as a trace sees it."""
 
 
 def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
@@ -49,8 +56,13 @@ def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
         ExportError: `torch.export` cannot trace it, or it works for one batch size only.
     """
     several = resized(inputs, BATCH)  # torch would take one sample as the only size
-    with tracing("torch.export cannot trace the model for batches of any size"):
-        return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
+    with tracing("torch.export cannot trace the model for batches of any size"), masks_as_given():
+        try:
+            return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
+        except Exception as error:  # the class of torch for it is private
+            if "specialized it to be a constant" not in str(error):
+                raise
+            raise ExportError(FIXED_BATCH) from error
 
 
 def write_program(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]:
