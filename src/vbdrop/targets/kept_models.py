@@ -1,4 +1,4 @@
-"""The models on the way to a target: one each time the size has fallen far enough."""
+"""The models kept on the way to a target: one each time the size has fallen far enough."""
 
 import tempfile
 from collections.abc import Mapping

@@ -42,10 +42,10 @@ def shrink(
     shrink_every: int | None = None,
     progress: bool | Progress = False,
 ) -> ShrinkResult:
-    """Make a model as small as a target says: train it, press it, cut it, refine it, and compress it.
+    """Shrink a model to a target: train it, put it under pressure, cut it, refine it, and compress it.
 
-    A share of the epochs trains the plain network (``target.train``; 0 if it comes trained). Then its weights or
-    channels get learned noise, and what the network needs least goes step by step. The rest of the epochs
+    A share of the epochs trains the plain network (``target.train``; 0 if it is already trained). Then its weights or
+    channels get learned noise, and what the network needs least is removed step by step. The last share of the epochs
     (``target.refine``) trains what is left. `convert_`, `ELBO`, `Target` and `compress` do this in a loop of your own.
 
     Args:
@@ -60,15 +60,15 @@ def shrink(
         lr: The learning rate of the weights.
         batch_size: The examples in a batch, for data that does not come in batches.
         modes: What becomes noisy; by default `Weights` for targets in weights or bytes, and `Units` for the others.
-        optimizer: Makes the optimizer of a list of parameter groups.
-        split: Takes a batch apart into (inputs, targets), if the usual way does not fit.
-        seed: Of the order of the data and of the noise.
-        checkpoint: A file in which the run is kept after every epoch: a run that was killed goes on from it, with the
-            same arguments, to the same bits. The file of a run with another target, model or modes, or other numbers,
-            is refused. What is not compared: the values of the data, ``loss``, ``optimizer``, ``split``, what
-            functions do, and, if ``target.train`` is above 0, the initial weights.
-        shrink_every: After every so many epochs, what has been removed leaves the model in training, which gets cheaper
-            that way; None for only at the end.
+        optimizer: Makes the optimizer from a list of parameter groups.
+        split: Splits a batch into (inputs, targets), if the default does not fit.
+        seed: The seed of the data order and of the noise.
+        checkpoint: A file in which the run is kept after every epoch: a run that was killed resumes from it, with the
+            same arguments, and ends with the same bits. The file of a run with another target, model or modes, or
+            other numbers, is refused. What is not compared: the values of the data, ``loss``, ``optimizer``, ``split``,
+            what functions do, and, if ``target.train`` is above 0, the initial weights.
+        shrink_every: Every so many epochs, what has been removed is taken out of the model in training, which makes
+            training cheaper; None for only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
 
     Returns:

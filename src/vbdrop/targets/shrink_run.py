@@ -18,7 +18,7 @@ from vbdrop.convert.evaluating import evaluating
 from vbdrop.convert.example_inputs import copied
 from vbdrop.layers.modes import Mode, without_filters
 from vbdrop.objective import ELBO
-from vbdrop.targets.batches import Batches, ModelBatch
+from vbdrop.targets.batches import Batches, OnBatches
 from vbdrop.targets.kept_models import STEP, KeptModels
 from vbdrop.targets.losses import Loss, are_classes, check_finite, checked_loss, error_of, standard_error, try_batch
 from vbdrop.targets.path import Stage
@@ -287,7 +287,7 @@ class ShrinkRun:
 
     def _recalibrated(self, model: nn.Module) -> nn.Module:
         batches = [[batch] for batch, _ in zip(self.data, range(RECALIBRATION_BATCHES), strict=False)]
-        recalibrate_(_OnBatches(model), batches)  # type: ignore[arg-type]  # the wrapper takes batches
+        recalibrate_(OnBatches(model), batches)  # type: ignore[arg-type]  # the wrapper takes batches
         return model
 
     def _result(self) -> ShrinkResult:
@@ -301,6 +301,13 @@ class ShrinkRun:
                 f"the error ended at {error:.4g}, more than {self._tolerance.within:g} above the start "
                 f"({self._tolerance.start:.4g}), although it was within that before the last epochs: give the run more "
                 "epochs, or more of them to refine (`refine` of the Target).",
+                stacklevel=4,
+            )
+        if self._tolerance is None and not self._is_small(size, pursuit.limit):
+            reasons = "; ".join(f"{place}: {reason}" for place, reason in small.left.items())
+            warnings.warn(
+                f"the network ended larger than its target, {size:,.6g} {self.pursued} where at most "
+                f"{pursuit.limit:,.6g} are allowed. What is dead could not be removed: {reasons}",
                 stacklevel=4,
             )
         return ShrinkResult(
@@ -320,12 +327,16 @@ class ShrinkRun:
             plain = self._plain(whole=True)
             small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
             size = self._size(small, pursuit)
-            if size <= (1.0 + NOISE * (self.pursued == "latency")) * limit or self._tolerance is not None:
-                break
+            if self._is_small(size, limit) or self._tolerance is not None or "model" in small.left:
+                break  # what cannot be removed at all does not go with a further cut
             pursuit.limit -= max(size - limit, 1.0 if self.pursued != "latency" else 0.0) if cuts else 0.0
             pursuit.cut_()
         pursuit.limit = limit
         return small, size
+
+    def _is_small(self, size: float, limit: float) -> bool:
+        """Whether a size is within the limit; times may exceed it by their noise."""
+        return size <= (1.0 + NOISE * (self.pursued == "latency")) * limit
 
     def _size(self, small: Compressed, pursuit: Pursuit) -> float:
         """The size of the small model itself; if only some modules count, the counter's result."""
@@ -336,7 +347,8 @@ class ShrinkRun:
         after = small.summary().after
         parameters = sum(parameter.numel() for parameter in small.model.parameters())
         sizes = {"weights": after.nonzeros, "bytes": after.bytes, "macs": after.macs, "parameters": parameters}
-        return float(sizes[self.pursued] or 0)
+        found = sizes[self.pursued]
+        return pursuit.before if found is None else float(found)  # unknown where nothing could be removed
 
     # the checkpoint
 
@@ -384,15 +396,3 @@ class ShrinkRun:
             generator.set_state(its_state)
         self.done, self.error_before = state["done"], state["error_before"]
         self.curve = [CurvePoint(**point) for point in state["curve"]]
-
-
-class _OnBatches(nn.Module):
-    """A model that takes a whole batch."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: ModelBatch) -> Any:  # noqa: ANN401
-        """The outputs of the batch."""
-        return batch.outputs(self.model)

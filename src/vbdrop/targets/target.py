@@ -162,7 +162,7 @@ class Target:
             )
 
     def check_complete(self) -> None:
-        """Refuse to be pursued without a length from which the steps can be counted, or without example inputs."""
+        """Raise an error unless there is a length from which to count the steps, and there are example inputs."""
         if self.steps is None and self.epochs is None:
             raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
         if self.epochs is not None and self.epochs < 2:
