@@ -96,7 +96,15 @@ DEPTHS = ("layers", "depths", "depth", "block_config")
 """The options that say how many blocks there are; where none is given, equal blocks in a row are left out."""
 
 
-def _entry(name: str, options: dict[str, Any]) -> Entry:
+WIDE: dict[str, dict[str, Any]] = {
+    "resnet50": {"size": 224, "short": False},
+    "convnext_tiny": {"size": 224, "depths": (1, 1, 3, 1)},
+    "vit_base_patch16_224": {"size": 224, "depth": 2},
+}
+"""Networks as wide as people use them, on images of the usual size, where the latency is that of the arithmetic."""
+
+
+def _entry(name: str, options: dict[str, Any], suffix: str = "") -> Entry:
     options = dict(options)
     size = options.pop("size", SIZE)
     short = options.pop("short", not any(name in options for name in DEPTHS))
@@ -109,7 +117,8 @@ def _entry(name: str, options: dict[str, Any]) -> Entry:
 
     small = {key: value for key, value in options.items() if key != "img_size"}
     note = ", ".join([f"{size} pixels", *(f"{key} {value}" for key, value in small.items())])
-    return Entry("timm", name, make, images(size), note)
+    return Entry("timm", f"{name}{suffix}", make, images(size), note)
 
 
 ENTRIES = [_entry(name, options) for name, options in MODELS.items()]
+ENTRIES += [_entry(name, options, " of full width") for name, options in WIDE.items()]

@@ -30,6 +30,11 @@ def tokens() -> dict[str, Tensor]:
     return {"input_ids": torch.randint(3, WORDS, (BATCH, LENGTH))}
 
 
+def long_tokens() -> dict[str, Tensor]:
+    """Random words of a paragraph."""
+    return {"input_ids": torch.randint(3, WORDS, (BATCH, 128))}
+
+
 def two_texts() -> dict[str, Tensor]:
     """Random words for an encoder and a decoder."""
     return tokens() | {"decoder_input_ids": torch.randint(3, WORDS, (BATCH, LENGTH))}
@@ -154,13 +159,29 @@ MODELS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
 """Class -> its configuration, what it is set to, and the inputs."""
 
 
-def _entry(name: str, config: str, options: dict[str, Any], inputs: Inputs) -> Entry:
+WIDE: dict[str, tuple[str, dict[str, Any], Inputs]] = {
+    "BertForSequenceClassification": ("BertConfig", TEXT | {"num_hidden_layers": 2}, long_tokens),
+    "GPT2LMHeadModel": ("GPT2Config", TEXT | {"n_layer": 2}, long_tokens),
+    "LlamaForCausalLM": (
+        "LlamaConfig",
+        TEXT
+        | {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 2, "num_attention_heads": 16}
+        | {"num_key_value_heads": 4},
+        long_tokens,
+    ),
+}
+"""Models as wide as people use them, on 128 words, where the latency is that of the arithmetic."""
+
+
+def _entry(name: str, config: str, options: dict[str, Any], inputs: Inputs, suffix: str = "") -> Entry:
     def make() -> nn.Module:
         import transformers
 
         return getattr(transformers, name)(getattr(transformers, config)(**options))
 
-    return Entry("transformers", name, make, inputs, "2 layers" if "hidden_size" in options else "few layers")
+    note = "2 layers" if "hidden_size" in options or suffix else "few layers"
+    return Entry("transformers", f"{name}{suffix}", make, inputs, note)
 
 
 ENTRIES = [_entry(name, *rest) for name, rest in MODELS.items()]
+ENTRIES += [_entry(name, *rest, suffix=" of full width") for name, rest in WIDE.items()]
