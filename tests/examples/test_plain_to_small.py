@@ -4,6 +4,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from tests.stress import only_in_stress
 from tests.trained import above, chosen_seed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,6 +36,7 @@ def test_it_is_kept_with_the_outputs_of_a_run():
     assert NOTEBOOK.stat().st_size < 300_000
 
 
+@only_in_stress
 @pytest.mark.trained
 def test_it_runs_and_the_small_network_gives_the_same():
     ran = run_it()
