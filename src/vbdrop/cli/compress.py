@@ -45,7 +45,8 @@ def compress(
         typer.Option(metavar="N", help="Epochs of further training, to reach --target.", show_default=False),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the walk to --target: .html.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page on the walk to --target: .html.", show_default=False),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the small network: .safetensors.", show_default=False)
@@ -65,7 +66,7 @@ def compress(
     """Remove what a trained network does not need.
 
     The result is a plain torch network with the same outputs. The error is measured before and after. With --target,
-    the network is trained further until it is as small as that says.
+    the network is trained further until it meets that target.
     """
     check_files(save, export or [])
     wanted = _wanted(target, epochs, threshold, page)

@@ -80,8 +80,8 @@ def demo(
     """See it work: train, remove what is not needed, export, measure, and write a report page.
 
     A network is trained twice on handwritten digits: plainly, and with Variational Bayesian Dropout, in which every
-    weight learns its own dropout rate. The weights that carry only noise are then removed. Then two networks are made
-    as small as a target says: the plain one, and a convolutional one. All figures were measured in this run.
+    weight learns its own dropout rate. The weights that carry only noise are then removed. By default, two networks
+    are then shrunk to a target: the plain one, and a convolutional one. All figures were measured in this run.
     """
     torch.set_num_threads(1)
     say = err()

@@ -1,4 +1,4 @@
-"""The second half of ``vbdrop demo``: networks that are made as small as a target says."""
+"""The second half of ``vbdrop demo``: networks that are shrunk to a target."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -52,7 +52,7 @@ Workers = Annotated[int, typer.Option(metavar="N", help="Processes, each with on
 
 On = Annotated[
     str,
-    typer.Option(metavar="WHERE", help="Where runs are made: here, or ray: a Ray cluster, started here if need be."),
+    typer.Option(metavar="WHERE", help="Where to run: here, or ray for a Ray cluster, started here if necessary."),
 ]
 
 Records = Annotated[

@@ -1,4 +1,4 @@
-"""``vbdrop queue``: make the missing runs of all tables and ablations, the most telling first."""
+"""``vbdrop queue``: make the missing runs of all tables and ablations, the most informative first."""
 
 import math
 from collections.abc import Sequence
@@ -38,25 +38,25 @@ def queue(
     workers: Workers = 1,
     on: On = "here",
     hours: Annotated[
-        float, typer.Option(metavar="H", help="Stop after so many hours; what is running then goes on the next time.")
+        float, typer.Option(metavar="H", help="Stop after this many hours; the next call resumes what was running.")
     ] = math.inf,
     table: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Only this table, 1 to 5, or 0 for the ablations; may be repeated."),
     ] = None,
     cost: Cost = False,
-    quick: Annotated[bool, typer.Option("--quick", help="The small versions of the tables: to see that it works.")] = (
+    quick: Annotated[bool, typer.Option("--quick", help="Run small versions of the tables, to see that it works.")] = (
         False
     ),
     records: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of records.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make all runs that the paper's tables and the ablations lack, in the order in which they tell the most.
+    """Make all missing runs of the paper's tables and the ablations, the most informative first.
 
-    First what gives cells of the paper their first figure, at the least cost per cell: their trials on held-out
-    training data, then the run with what they chose. Then further seeds, rows that the paper does not have, and
-    ablations. The times of steps are measured once, and kept for a week.
+    First come the runs that give cells of the paper their first figure, at the least cost per cell: the trials on
+    held-out training data, then the run with the chosen setting. Then come further seeds, rows that the paper does not
+    have, and ablations. Step times are measured once, and kept for a week.
     """
     folder = records or (QUICK_RECORDS if quick else RECORDS)
     with usage():
@@ -86,7 +86,7 @@ def queue(
             summary = runner.make(lambda: [run.config for run in queued(books, costs)], hours * 3600)
     except KeyboardInterrupt:
         _print_gain(before, [read_table(book) for book in books], as_json)
-        console.print("Stopped. The same command goes on with it.")
+        console.print("Stopped. The same command resumes it.")
         raise typer.Exit(STOPPED) from None
     _print_gain(before, [read_table(book) for book in books], as_json)
     for config, error in summary.failed:

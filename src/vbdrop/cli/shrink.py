@@ -103,9 +103,9 @@ def shrink_model(
 ) -> None:
     """Shrink your own model to a target size.
 
-    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, larger models from the
-    way, result.json, and a page with the walk to that size, from which one can choose among these models. If the run is
-    killed, the same command resumes it. With several targets, each gets a folder of its own in it.
+    The folder gets the small model as safetensors, as ONNX and C if the model can be exported, larger models kept
+    along the way, result.json, and a page that shows the walk to that size and lets you choose among these models. If
+    the run is killed, the same command resumes it. With several targets, each gets its own subfolder.
     """
     check_on(on)
     requests = {}

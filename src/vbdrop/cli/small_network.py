@@ -59,7 +59,7 @@ def smaller(record: Record, threshold: float | None = None, data_dir: Path | Non
 
 
 def shrunk(record: Record, target: Target, epochs: int, data_dir: Path | None = None) -> tuple[Small, ShrinkResult]:
-    """Make the network of a run as small as a target says, by further training.
+    """Shrink the network of a run to a target, by further training.
 
     Every tenth training example is held out for the errors on the way, and for ``within``; the error of the result is
     that on the run's own test data.

@@ -1,4 +1,4 @@
-"""``vbdrop table``: a table of the paper, ours beside it."""
+"""``vbdrop table``: a table of the paper, with our figures beside it."""
 
 from typing import Annotated
 

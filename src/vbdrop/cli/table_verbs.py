@@ -124,7 +124,7 @@ def _make(
             try:
                 summary = runner.make(missing)
             except KeyboardInterrupt:
-                console.print("Stopped. The same command goes on with it.")
+                console.print("Stopped. The same command resumes it.")
                 raise typer.Exit(STOPPED) from None
     return bool(summary.failed)
 

@@ -36,7 +36,7 @@ Setting = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Make the run of this config.json, instead of METHOD.", show_default=False),
+    typer.Option(metavar="FILE", help="Repeat the run of this config.json, instead of METHOD.", show_default=False),
 ]
 
 EXAMPLES = """\b

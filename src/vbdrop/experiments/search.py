@@ -2,7 +2,7 @@
 
 Two rules, by what a table is about. Both end with the means over all seeds of a trial.
 
-- `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds; of that half, not
+- `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds, except
   those that are clearly worse than the best one (:func:`vbdrop.experiments.selection.hopeful`).
 - `along_a_scale`, for sizes: the settings are values of one knob, from the weakest to the strongest pressure, and what
   is wanted is the strongest that is still good enough. Bisection with one seed finds it; then it and its stronger

@@ -1,4 +1,4 @@
-"""The packages that only one integration needs: imported when that is asked for, with the line that installs them."""
+"""Packages that only one integration needs, imported on demand; the error for a missing one says how to install it."""
 
 import importlib
 from typing import Any

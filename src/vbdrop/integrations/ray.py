@@ -1,8 +1,8 @@
 """Ray: the runs of tables on the machines of a cluster, or on this one.
 
 Every run is a Ray task that holds as many of a node's CPUs as it has threads. It works in a folder of the node; with
-each checkpoint, and at the end, the files come to the driver, which alone writes the records. If a worker process or a
-whole node is lost, the driver starts the run again elsewhere, from the last checkpoint that came.
+each checkpoint, and at the end, the files are sent to the driver, which alone writes the records. If a worker process
+or a whole node is lost, the driver starts the run again elsewhere, from the last checkpoint that it received.
 """
 
 import json
@@ -30,7 +30,7 @@ THREADS = 1
 """The threads of a run, and so the CPUs that its task holds."""
 
 LOSSES = 5
-"""A run that was lost so many times without a new checkpoint in between has failed."""
+"""A run that was lost this many times without a new checkpoint in between has failed."""
 
 NO_CLUSTER = "Could not find any running Ray instance"
 """What Ray says if it was not told of a cluster, and finds none on this machine."""

@@ -1,4 +1,4 @@
-"""What happens in a training as a flat dict of numbers, as experiment trackers take it."""
+"""The state of a training run as a flat dict of numbers, for experiment trackers."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ REFUSED = re.compile(r"[^-.\w]")
 
 @torch.no_grad()
 def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> dict[str, float]:
-    """The state of a training as a flat dict of numbers, for TensorBoard, MLflow or any other tracker.
+    """The state of a training run as a flat dict of numbers, for TensorBoard, MLflow or any other tracker.
 
     All of them accept the keys as they are: letters, digits, ``_``, ``-``, ``.`` and ``/``, and no key is the folder of
     another one. Any other character in the name of a layer becomes ``_``.
@@ -28,7 +28,7 @@ def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> 
     Returns:
         ``kl``, the KL as a sum over all weights; ``dead_share``, the share of all weights and units that are dead, and
         ``dead_share_by_layer/<layer>``; ``rate/<layer>``, the mean dropout rate. With an ELBO that has been called or
-        has made a step, also ``kl_weight``, with the warm-up, and of a loss that it has seen, ``nll`` and ``loss``.
+        has made a step, also ``kl_weight``, with the warm-up, and, if it has seen a loss, ``nll`` and ``loss``.
 
     Example:
         >>> import vbdrop

@@ -1,4 +1,4 @@
-"""FSDP: what a model needs whose parameters ``fully_shard`` has distributed over processes.
+"""FSDP: helpers for a model whose parameters ``fully_shard`` has distributed over processes.
 
 Training needs nothing: the KL and its gradient are those of each rank's own shards. Every function here must be called
 on all ranks.

@@ -145,7 +145,7 @@ class _LearnedRates:
         return [*others, own, last]
 
     def set_params(self, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Set parameters; those of the objective also count in the next training of a net that goes on."""
+        """Set parameters; those of the objective also apply to the next training of a net that resumes."""
         super().set_params(**kwargs)  # type: ignore[misc]
         own = dict(getattr(self, "callbacks_", ())).get(OWN)
         if own is not None:

@@ -109,7 +109,7 @@ class VBDropCallback(hf.TrainerCallback):
             self._session.prepare_(model, epochs=float(args.num_train_epochs))
 
     def resume_from(self, checkpoint: Path) -> None:
-        """Say from which checkpoint the next training goes on; `VBDropTrainerMixin` does."""
+        """Say from which checkpoint the next training resumes; `VBDropTrainerMixin` does."""
         self._resumed_from = checkpoint
 
     def on_train_begin(
@@ -223,7 +223,7 @@ class VBDropTrainerMixin:
         raise ValueError("`callbacks` of the Trainer must have a VBDropCallback; there is none.")
 
     def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Train, as the trainer does; a target goes on from the checkpoint, too."""
+        """Train, as the trainer does; a target resumes from the checkpoint, too."""
         checkpoint = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = hf.trainer_utils.get_last_checkpoint(self.args.output_dir)

@@ -1,4 +1,4 @@
-"""Work in a folder of another machine: the files come with it and go back, so that it can go on anywhere."""
+"""Work in a folder of another machine: its files are sent there and back, so that it can resume anywhere."""
 
 import queue
 import tempfile
@@ -15,7 +15,7 @@ from vbdrop.experiments.records import LOCK
 from vbdrop.files import write_atomically
 
 POLL_SECONDS = 0.5
-"""After so many seconds without a line, the folder is looked at."""
+"""After this many seconds without a line, the folder is checked."""
 
 LINE_SECONDS = 2.0
 """The least time between two lines that are passed on."""
@@ -106,7 +106,7 @@ def work_in_folder(work: Work, name: str, files: Mapping[str, bytes], checkpoint
 
 
 class _Ended:
-    """The last that is said: what came out, or what went wrong."""
+    """The last message: the result, or what went wrong."""
 
     def __init__(self, answer: object, error: BaseException | None) -> None:
         self.answer, self.error = answer, error

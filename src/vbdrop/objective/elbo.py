@@ -278,7 +278,7 @@ class ELBO:
             observer.before_step(self, optimizer)
 
     def counts_steps_of(self, optimizer: Optimizer | None) -> bool:
-        """Whether the steps of an optimizer are those of the training: of several attached, the first's are."""
+        """Whether steps of this optimizer count as training steps; of several attached ones, only the first's do."""
         return optimizer is None or not self._attached or optimizer is self._attached[0]
 
     def _known_weight(self) -> Tensor:
