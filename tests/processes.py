@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -74,6 +75,9 @@ def _run(program: str, arguments: Sequence[str], streams: tuple[Path, Path], env
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]
+    # A module outlives the program, so that the process ends before torch takes a group of gloo apart: its threads may
+    # then wait for the interpreter, which waits for them (one rank in fifteen hangs, with nothing but a Trainer).
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
     with contextlib.ExitStack() as ended:
         ended.callback(sys.stdout.flush)
-        exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})
+        exec(compile(program, "<program>", "exec"), vars(main))

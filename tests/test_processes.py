@@ -23,3 +23,9 @@ def test_an_error_is_told_and_a_program_that_hangs_is_killed():
     assert wrong.code == 1
     assert "ZeroDivisionError" in wrong.error
     assert run("import time; time.sleep(60)", seconds=0.5).code == -signal.SIGKILL
+
+
+def test_what_a_program_leaves_behind_is_not_taken_apart(tmp_path):
+    program = "import sys, tempfile; left = tempfile.TemporaryDirectory(dir=sys.argv[1])"
+    assert run(program, str(tmp_path)).code == 0
+    assert len(list(tmp_path.iterdir())) == 1
