@@ -1,1 +1,1 @@
-"""Measurements: each prints ratios that were taken in one process, interleaved."""
+"""Benchmarks: each prints ratios of interleaved measurements in one process."""

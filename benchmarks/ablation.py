@@ -1,8 +1,8 @@
-"""What each kernel is worth: the time of a training step with it off, against the step with all of them.
+"""Measure what each kernel saves: the time of a training step without it, against the step with all of them.
 
     python -m benchmarks.ablation [--network LeNet-5] [--batch 128] [--rounds 30]
 
-One thread. What is off is computed by the formulas in PyTorch.
+On one thread. PyTorch formulas replace a kernel that is off.
 """
 
 import argparse
@@ -30,12 +30,12 @@ KERNELS: dict[str, tuple[str, list[tuple[object, str]]]] = {
     "gated_linear.c": ("vbdrop Units", [(gates, "takes_linear")]),
     "gates.c and gated_linear.c": ("vbdrop Units", [(gates, "takes_linear"), (gates, "takes_gates")]),
 }
-"""What is off -> the mode in which that shows, and where it is chosen."""
+"""What is off -> the mode in which it matters, and the functions that choose the kernel."""
 
 
 @contextmanager
 def without(places: list[tuple[object, str]]) -> Iterator[None]:
-    """The choice at these places is the formula."""
+    """Choose the PyTorch formulas at these places, inside the context."""
     before = [getattr(module, name) for module, name in places]
     for module, name in places:
         setattr(module, name, never)
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--network", choices=NETWORKS, action="append", help="one of them; all if left out")
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="a network; all by default")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for network in args.network or NETWORKS:

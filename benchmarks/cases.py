@@ -1,4 +1,4 @@
-"""Measures variants case by case, a case being a network, a batch and a number of threads, and keeps what it has."""
+"""Measures variants case by case (a network, a batch size and a number of threads), and saves the results."""
 
 import json
 import platform
@@ -12,7 +12,7 @@ from benchmarks.variants import VARIANTS
 from benchmarks.worker import in_a_process
 
 Row = dict[str, Any]
-"""A variant in a case, with its figures or its error."""
+"""One variant in one case, with its figures or its error."""
 
 _CASE = ("network", "batch", "threads")
 
@@ -20,17 +20,17 @@ _CASE = ("network", "batch", "threads")
 def run(
     cases: Iterable[Row], variants: list[str], rounds: int, output: Path | None = None, packages: Path | None = None
 ) -> list[Row]:
-    """Measure the variants in each case and print them, a row each.
+    """Measure the variants in each case and print them, one row each.
 
     Args:
         cases: ``network``, ``batch`` and ``threads`` of each.
         variants: What to compare; the first is plain.
-        rounds: How often all of them are timed, in turn.
-        output: A file for the figures; the cases that it has are not measured again.
+        rounds: How many times all of them are timed, in turn.
+        output: A file for the figures; cases that it already has are not measured again.
         packages: A folder of packages that the variants need.
 
     Returns:
-        All rows, those of the file included.
+        All rows, including those of the file.
     """
     rows: list[Row] = json.loads(output.read_text())["rows"] if output and output.exists() else []
     for case in cases:
@@ -46,7 +46,7 @@ def run(
 
 
 def rows_of(case: Row, timed: dict[str, Row], memory: dict[str, Row]) -> list[Row]:
-    """A row a variant: its time, memory and their ratios to plain, or what went wrong."""
+    """One row per variant: its time, its memory and their ratios to plain, or what went wrong."""
     plain = memory.get("plain", {}).get("megabytes")
     rows = []
     for name in timed:
@@ -59,7 +59,7 @@ def rows_of(case: Row, timed: dict[str, Row], memory: dict[str, Row]) -> list[Ro
 
 
 def of_case(case: Row, rows: Iterable[Row]) -> list[Row]:
-    """Those of the rows that are of this case."""
+    """The rows of this case."""
     return [row for row in rows if all(row[key] == case[key] for key in _CASE)]
 
 
@@ -73,7 +73,7 @@ def line(row: Row) -> str:
 
 
 def write(path: Path, rows: list[Row]) -> None:
-    """Write all rows, with what they were measured on."""
+    """Write all rows, with the machine and versions that they were measured on."""
     about = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.processor()}
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps({**about, "rows": rows}, indent=1))

@@ -1,9 +1,9 @@
-"""A LeNet-300-100 with about 80 times fewer weights: bytes of its files and latency in every runtime, in one run.
+"""Measure a LeNet-300-100 with about 80 times fewer weights: file sizes, and latency in every runtime, in one run.
 
     python -m benchmarks.inference [--mnist FOLDER] [--epochs 30] [--rounds 100]
 
-Trains on the digits that come with the package (a minute or two), or on the whole of MNIST in FOLDER (the four IDX
-files). The network is sparse in single weights; what falls away with them, inputs and units, is removed.
+Trains on the digits that come with the package (a minute or two), or on all of MNIST in FOLDER (the four IDX files).
+The network is sparse in single weights; inputs and units that lose all of their weights are removed.
 """
 
 import argparse

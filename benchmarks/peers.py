@@ -1,11 +1,11 @@
-"""The cost of a training step against the plain network's, here and in five other packages: time and peak memory.
+"""Compare the cost of a training step, as a ratio to the plain network, with five other packages: time and memory.
 
     python -m benchmarks.peers [--quick] [--network 3x1060] [--batch 128] [--threads 1] [--output peers.json]
 
-The packages (see `benchmarks.variants` for their versions) are installed from PyPI into a folder of their own, without
-what they depend on: all that the layers need is torch, and the one that is here serves all of them. For each network,
-batch and number of threads all packages take turns in one process; the memory of each is taken in a process of its own.
-With ``--output`` every finished case is written, and a run that was ended goes on where it was. What fails is a row.
+The packages (see `benchmarks.variants` for their versions) are installed from PyPI into a separate folder, without
+their dependencies: the layers need only torch, and all of them use the installed one. For each network, batch size and
+number of threads, all packages take turns in one process; the peak memory of each is measured in a separate process.
+With ``--output``, every finished case is saved, and a stopped run resumes where it was. A failure is a row, too.
 """
 
 import argparse
@@ -29,9 +29,9 @@ ROUNDS = 20
 
 
 def install(requirements: Iterable[str], cache: Path) -> Path:
-    """A folder with these packages, and nothing that they depend on; made once.
+    """Return a folder with these packages, without their dependencies; it is made once.
 
-    One that pip cannot install is named; its rows will say that it is missing.
+    Packages that pip cannot install are printed; their rows will say that they are missing.
     """
     pinned = sorted(requirements)
     folder = cache / f"peers-{hashlib.sha256(' '.join(pinned).encode()).hexdigest()[:12]}"
@@ -48,13 +48,13 @@ def install(requirements: Iterable[str], cache: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", choices=NETWORKS, action="append", help="one of them; all if left out")
-    parser.add_argument("--batch", type=int, action="append", help=f"{BATCHES} if left out")
-    parser.add_argument("--threads", type=int, action="append", help=f"{THREADS} if left out")
-    parser.add_argument("--variant", choices=VARIANTS, action="append", help="besides plain; all if left out")
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="a network; all by default")
+    parser.add_argument("--batch", type=int, action="append", help=f"{BATCHES} by default")
+    parser.add_argument("--threads", type=int, action="append", help=f"{THREADS} by default")
+    parser.add_argument("--variant", choices=VARIANTS, action="append", help="a variant besides plain; all by default")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="one batch, one thread, few rounds")
-    parser.add_argument("--output", type=Path, help="a JSON file for the figures; what it has is not measured again")
+    parser.add_argument("--output", type=Path, help="a JSON file for the figures; its cases are not measured again")
     parser.add_argument("--cache", type=Path, default=cache_dir("benchmarks"), help="where the packages are kept")
     args = parser.parse_args()
     variants = ["plain", *(name for name in args.variant or VARIANTS if name != "plain")]

@@ -1,11 +1,11 @@
-"""Recurrent classifiers made smaller: who of nine speakers says two vowels (JapaneseVowels).
+"""Shrink recurrent classifiers that tell which of nine speakers says two vowels (JapaneseVowels).
 
     pip install --no-deps aeon     # the recordings are among its files; nothing of it is imported
     python -m benchmarks.recurrent [--kind lstm gru] [--seeds 3] [--epochs 120] [--macs 5]
 
-Two layers, both directions, packed sequences of 7 to 29 steps of 12 numbers. The plain network and `vbdrop.shrink` get
-the same number of epochs, the same optimizer and the same learning rate; the accuracy is that on the 370 test
-recordings, after the last epoch. Each line that is printed is one run as JSON; the table comes last.
+The networks have two bidirectional layers and read packed sequences of 7 to 29 steps of 12 numbers. The plain network
+and `vbdrop.shrink` get the same number of epochs, the same optimizer and the same learning rate; the accuracy is that
+on the 370 test recordings, after the last epoch. Each printed line is one run as JSON; the table comes last.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LR, BATCH = 2e-3, 30
 
 
 class Speaker(nn.Module):
-    """A classifier of padded sequences: its recurrent layers see each one up to its own end."""
+    """A classifier of padded sequences; its recurrent layers see each sequence only up to its own end."""
 
     def __init__(self, kind: type[nn.LSTM | nn.GRU], hidden: int = HIDDEN) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _spread(values: list[float]) -> str:
-    """The mean and, of several, the standard deviation."""
+    """The mean and, if there are several values, the standard deviation."""
     deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{deviation}"
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scaling [--quick] [--threads 1] [--output scaling.json] [--plot scaling.svg]
 
-Networks with two hidden layers of equal width, at a batch of 128 while the width grows and at a width of 512 while the
-batch does. A cost that stays linear is a line that does not rise.
+Networks have two hidden layers of equal width. Either the width grows at a batch size of 128, or the batch size grows
+at a width of 512. If the cost stays linear, the line does not rise.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from benchmarks.variants import OWN
 WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (16, 32, 64, 128, 256, 512, 1024)
 WIDTH, BATCH = 512, 128
-"""The width while the batch grows, and the batch while the width does."""
+"""The width while the batch size grows, and the batch size while the width grows."""
 
 
 def cases(quick: bool, threads: int) -> list[Row]:
-    """The points to measure; the one that both lines go through is there once."""
+    """The points to measure; the one that both lines share is included once."""
     step = 3 if quick else 1
     points = [(width, BATCH) for width in WIDTHS[::step]] + [(WIDTH, batch) for batch in BATCHES[::step]]
     return [{"network": f"2x{width}", "batch": batch, "threads": threads} for width, batch in dict.fromkeys(points)]
@@ -33,7 +33,7 @@ def curve(rows: list[Row], variant: str, figure: str, over: str) -> tuple[list[i
 
     Args:
         rows: What was measured.
-        variant: Whose line.
+        variant: The variant to which the line belongs.
         figure: ``"ratio"`` or ``"memory_ratio"``.
         over: ``"width"`` or ``"batch"``.
 
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="every third point, few rounds")
-    parser.add_argument("--output", type=Path, help="a JSON file for the figures; what it has is not measured again")
+    parser.add_argument("--output", type=Path, help="a JSON file for the figures; its cases are not measured again")
     parser.add_argument("--plot", type=Path, help="an SVG file for the picture")
     args = parser.parse_args()
     rounds = min(args.rounds, 5) if args.quick else args.rounds

@@ -1,11 +1,12 @@
-"""Whole runs of structured VBD that shrink while they train, against the plain network and against not shrinking.
+"""Measure whole runs of structured VBD that shrink while they train, against the plain network and not shrinking.
 
     python -m benchmarks.shrinking [--model lenet-500-300 --model lenet-5] [--seeds 3] [--epochs 20] [--out FILE]
 
-MNIST. For every network and seed three runs go side by side, each in a process of its own with one thread, and take
-turns epoch by epoch, so that a busy moment of the machine hits all of them alike: the plain network, `vbd-gates`, and
-`vbd-gates` with `shrink_every`. An epoch's time is that of its steps, of the removal before it and of the evaluation
-after it. The results go into a JSON file; started again, the benchmark goes on with what is not in it yet.
+On MNIST. For every network and seed there are three runs: the plain network, `vbd-gates`, and `vbd-gates` with
+`shrink_every`. Each has its own process with one thread, and they take turns epoch by epoch, so that a busy moment of
+the machine affects all of them alike. An epoch's time is that of its steps, of the removal before it and of the
+evaluation after it. The results go into a JSON file; if started again, the benchmark continues with what is missing
+there.
 """
 
 import argparse
@@ -34,11 +35,11 @@ RUNS: Mapping[str, tuple[str, int | None]] = {
     "gates": ("vbd-gates", None),
     "gates, shrinking": ("vbd-gates", 1),
 }
-"""Name -> method, and after how many epochs units that stayed dead are removed."""
+"""Name -> method, and the number of epochs between removals of units that stayed dead."""
 
 
 def run(turn: Connection, name: str, model: str, seed: int, epochs: int) -> None:
-    """Train in turns: an epoch for every message, answered with its seconds; a last answer has the final figures."""
+    """Train in turns: one epoch for every message, answered with its seconds; the last answer has the final figures."""
     torch.set_num_threads(1)
     method_name, shrink_every = RUNS[name]
     method = make_method(method_name, {})
@@ -92,7 +93,7 @@ def side_by_side(model: str, seed: int, epochs: int) -> dict[str, Any]:
 
 
 def ratios(results: list[Mapping[str, Any]], clock: str, name: str) -> list[float]:
-    """What a run took of the plain one's time, a figure a seed."""
+    """The time of a run divided by that of the plain one, one figure per seed."""
     return [result["runs"][name][clock] / result["runs"]["plain"][clock] for result in results]
 
 

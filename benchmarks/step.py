@@ -1,9 +1,9 @@
-"""The cost of a training step against the plain network's: forward, loss with its KL, backward and optimizer.
+"""Measure a training step against that of the plain network: forward, loss with its KL, backward and optimizer.
 
     python -m benchmarks.step [--threads 2] [--batch 128] [--rounds 40] [--compiled]
 
-Every mode runs on its own copy of the same network, with fused Adam, nothing dead, interleaved in one process. With
-``--compiled`` each also runs through `torch.compile`, and the last column is its time against the same step without.
+Every mode trains its own copy of the same network, with fused Adam and nothing dead, interleaved in one process. With
+``--compiled``, each step also runs through `torch.compile`; the last column is its time as a ratio to the eager step.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--network", choices=NETWORKS, action="append", help="one of them; all if left out")
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="a network; all by default")
     parser.add_argument("--compiled", action="store_true", help="compare with compiled steps, too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

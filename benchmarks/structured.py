@@ -1,10 +1,10 @@
-"""The speed of a network after whole units were removed, against the original, in plain PyTorch.
+"""Measure the speed of a network after whole units are removed, against the original, in plain PyTorch.
 
     python -m benchmarks.structured [--threads 1] [--batch 64] [--rounds 200]
 
 LeNet-5 (20-50-800-500) is masked to the given numbers of units, with no training, and compressed. Original and small
 models run interleaved in one process on digits, in the usual memory format and in `torch.channels_last`, in which
-PyTorch pools faster. On a machine that does other things, too, the fastest calls say more than the median.
+PyTorch pools faster. On a machine that is also doing other work, the fastest calls say more than the median.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from vbdrop.exporting.latency import interleaved
 from vbdrop.models import LeNet5
 
 CASES = {"8-13-208-13": (8, 13, 13), "5-10-160-16": (5, 10, 16)}
-"""The channels of both convolutions and the units of the hidden layer that are left."""
+"""The remaining channels of both convolutions, and the remaining units of the hidden layer."""
 
 
 @torch.no_grad()
 def masked(model: LeNet5, units: tuple[int, int, int]) -> nn.Module:
-    """A copy with so many units of each layer; what leaves the others is multiplied by zero."""
+    """A copy with this many units in each layer; the outputs of the others are multiplied by zero."""
     model = copy.deepcopy(model)
     conv1, conv2, hidden = units
     model.conv2.weight[:, conv1:] = 0

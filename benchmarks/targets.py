@@ -1,15 +1,15 @@
-"""Whether targets are met with default settings, and what their errors are against hand-chosen KL weights.
+"""Check whether targets are met with default settings, and compare their errors with hand-chosen KL weights.
 
     python -m benchmarks.targets [--data digits] [--network lenet-300-100 ...] [--target weights=10 ...] [--seeds 1]
     python -m benchmarks.targets --compare 0.03 0.1 0.3 1 --target weights=10 weights=30 weights=100 --seeds 3
 
 Each run is one call of `vbdrop.shrink` on the training data; the error is that on the test data, after the last epoch.
 With ``--compare``, each target is also pursued with KL weights that are held, after a ramp over the first third of the
-press stage: the same stages, epochs and exact cut, without the controller and the path. Each line that is printed is
-one run as JSON; the tables come last. With ``--records``, each run is also added to that file, and those that are there
-are not made again. With ``--others``, networks that learn the embedded digits are also tried on the other 60,000 images
-of MNIST, so that the errors depend less on which images are looked at; the table has these errors then. With
-``--images``, only so many images are used to train and to test: enough to see where a run ends.
+press stage: the same stages, epochs and exact cut, without the controller and the path. Each printed line is one run
+as JSON; the tables come last. With ``--records``, each run is also added to that file, and runs that it has are not
+repeated. With ``--others``, networks that learn the embedded digits are also tested on the other 60,000 images of
+MNIST, so that the errors depend less on the choice of images; the table then has these errors. With ``--images``, only
+this many images are used to train and to test: enough to see where a run ends.
 """
 
 import argparse
@@ -40,11 +40,11 @@ RAMP = 1 / 3
 LR = 2e-3
 
 HELD_OUT = 2000
-"""Training images on which a tolerance is judged."""
+"""The number of training images on which a tolerance is judged."""
 
 
 class Block(nn.Module):
-    """Two convolutions with batch normalization, and a way around them."""
+    """Two convolutions with batch normalization, and a skip connection around them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Block(nn.Module):
         self.norm2 = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions find."""
+        """Add the output of the convolutions to the input."""
         return F.relu(x + self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))))
 
 
@@ -74,7 +74,7 @@ class ResNet(nn.Module):
 
 @dataclass(frozen=True, repr=False)
 class HeldTarget(Target):
-    """A target that is pursued with one KL weight."""
+    """A target that is pursued with a fixed KL weight."""
 
     held: float = 1.0
 
@@ -104,10 +104,10 @@ class Images:
     """Images to train on, and images for the error.
 
     Attributes:
-        name: Of the data set, with how it was divided.
+        name: The name of the data set, and how it was split.
         train: Images and labels.
         test: The same, for the error: the test data, or training images that were held out.
-        others: More of them, for the error at the end alone; None for none.
+        others: More images, only for the final error; None for none.
     """
 
     name: str
@@ -150,7 +150,7 @@ def error_on(model: nn.Module, images: tuple[Tensor, Tensor]) -> float:
 
 
 def run(data: Images, name: str, target: Target, epochs: int, seed: int) -> dict[str, Any]:
-    """One run: where it ends, and its error."""
+    """Make one run, and return its final size and error."""
     torch.manual_seed(seed)
     model = ResNet() if name == "resnet" else build(name)
     start, used = time.monotonic(), time.process_time()
@@ -169,7 +169,7 @@ def run(data: Images, name: str, target: Target, epochs: int, seed: int) -> dict
 
 
 def measured_times(model: nn.Module, result: ShrinkResult) -> float:
-    """How many times faster the small model is in ONNX Runtime, for one example, as `vbdrop.measure` says."""
+    """How many times faster the small model is in ONNX Runtime, for one example, as measured by `vbdrop.measure`."""
     with tempfile.TemporaryDirectory() as folder:
         exported = result.export(Path(folder) / "small.onnx")
         found = vbdrop.measure(model, result.small, [exported], batches=(1,))
@@ -177,7 +177,7 @@ def measured_times(model: nn.Module, result: ShrinkResult) -> float:
 
 
 def run_within(data: Images, name: str, target: Target, epochs: int, seed: int) -> dict[str, Any]:
-    """A trained network that becomes as small as a tolerance on held-out images allows: its errors on test data."""
+    """Shrink a trained network as far as a tolerance on held-out images allows; return its errors on test data."""
     torch.manual_seed(seed)
     model = ResNet() if name == "resnet" else build(name)
     train, valid = ([part[rows] for part in data.train] for rows in (slice(HELD_OUT, None), slice(HELD_OUT)))
@@ -201,16 +201,16 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Make the runs, print them, and return them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="digits")
-    parser.add_argument("--validation", type=int, default=0, help="hold out so many training images for the errors")
-    parser.add_argument("--records", type=Path, help="a file of runs, one per line; those in it are not made again")
+    parser.add_argument("--validation", type=int, default=0, help="hold out this many training images for the errors")
+    parser.add_argument("--records", type=Path, help="a file of runs, one per line; those in it are not repeated")
     parser.add_argument("--network", nargs="+", default=["lenet-300-100"], help="a network of vbdrop, or resnet")
     parser.add_argument("--target", nargs="+", default=["weights=10", "weights=30", "weights=100", "macs=3", "macs=10"])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--compare", nargs="*", type=float, default=[], help="KL weights to hold, for comparison")
-    parser.add_argument("--others", action="store_true", help="also try the other images of MNIST")
-    parser.add_argument("--images", type=int, help="take only so many images to train and to test")
+    parser.add_argument("--others", action="store_true", help="also test on the other images of MNIST")
+    parser.add_argument("--images", type=int, help="use only this many images to train and to test")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     data = images_of(args.data, args.validation)
@@ -245,7 +245,7 @@ def read(records: Path) -> list[dict[str, Any]]:
 
 
 def held_target(text: str, held: float) -> HeldTarget:
-    """A target of the command line that is pursued with one KL weight."""
+    """A target from the command line that is pursued with a fixed KL weight."""
     target = Target.parse(text)
     return HeldTarget(held=held, **{name: getattr(target, name) for name in (*TIMES, *LIMITS)})
 

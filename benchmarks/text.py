@@ -1,11 +1,12 @@
-"""Small transformers on real mails: a target for their heads and feed-forward blocks against plain training.
+"""Train small transformers on real emails: a target for heads and feed-forward blocks against plain training.
 
     python -m benchmarks.text [--network bert gpt2] [--seeds 3] [--steps 400] [--tokens 128] [--only small]
                              [--output runs.jsonl]
 
-Two layers of width 128, from scratch, in the Trainer of transformers. Both trainings of a seed start from the same
-weights and have the same number of steps. The accuracy is that on the test mails after the last step; with a target,
-that of the small plain model. Runs that the output file has are not made again. Needs ``vbdrop[transformers]``.
+The models have two layers of width 128 and train from scratch in the Trainer of transformers. Both runs of a seed
+start from the same weights and have the same number of steps. The accuracy is that on the test mails after the last
+step; with a target, that of the small plain model. Runs that the output file has are not repeated. Needs
+``vbdrop[transformers]``.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from vbdrop.layers.modes import Filter
 BATCH, LR, DECAY = 16, 1e-3, 0.01
 
 TIMES_FEWER = 3
-"""The target: so many times fewer parameters in the attention and feed-forward layers."""
+"""The target: this many times fewer parameters in the attention and feed-forward layers."""
 
 
 class Network(NamedTuple):
@@ -79,7 +80,7 @@ NETWORKS = {
 
 
 def run(network: Network, seed: int, steps: int, train: Mails, test: Mails, *, small: bool) -> dict[str, Any]:
-    """Train once, and count and test what came out."""
+    """Train once, and count and test the result."""
     import transformers as hf
 
     from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer
@@ -150,8 +151,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--network", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--tokens", type=int, default=LENGTH, help="the first so many tokens of each mail")
-    parser.add_argument("--only", choices=("plain", "small"), help="only one of the two trainings")
+    parser.add_argument("--tokens", type=int, default=LENGTH, help="how many tokens of each mail to use")
+    parser.add_argument("--only", choices=("plain", "small"), help="make only one of the two runs")
     parser.add_argument("--output", type=Path, default=Path("text-runs.jsonl"))
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)

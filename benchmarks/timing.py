@@ -1,4 +1,4 @@
-"""Ratios of times that were taken in turn."""
+"""Ratios of interleaved times."""
 
 import statistics
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
-"""The latency of a small residual network beside one that Torch-Pruning made, at equal multiply-adds.
+"""Compare the latency of a small residual network with one from Torch-Pruning, at equal multiply-adds.
 
     python -m benchmarks.torch_pruning [--share 0.35] [--epochs 2] [--images 2000] [--rounds 100] [--models FOLDER]
 
 A ResNet-20 (three stages of three blocks, 16, 32 and 64 channels) learns the digits with one gate for each channel
 group. Torch-Pruning prunes the trained weights (L2 norm, the same share of all layers) to a share of the multiply-adds,
-and vbdrop compresses the network to as many. Both run in PyTorch on one thread, in turn, one picture and 64 at a time.
-Printed are also the channels that are left in each stage, and how often the small model selects channels.
+and vbdrop compresses the network to as many. Both run in PyTorch on one thread, in turn, with one image and 64 at a
+time. The benchmark also prints the remaining channels of each stage, and how often the small model selects channels.
 """
 
 import argparse
@@ -36,7 +36,7 @@ WIDTHS, BLOCKS = (16, 32, 64), 3
 BATCHES = (1, 64)
 
 TRIALS = 8
-"""How often the share that Torch-Pruning removes is halved in, to meet the multiply-adds."""
+"""The bisection steps for the share that Torch-Pruning removes, to match the multiply-adds."""
 
 
 class Block(nn.Module):
@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """The residual network of He et al. for small images, for digits."""
+    """The residual network of He et al. for small images, adapted to digits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class ResNet20(nn.Module):
 
 
 def macs(model: nn.Module, images: Tensor) -> int:
-    """The multiply-adds of a plain model for one picture."""
+    """The multiply-adds of a plain model for one image."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     uses = positions(trace(copy.deepcopy(model).eval(), (images,)))
     return sum(count * sizes[name] for name, count in uses.items())
@@ -101,7 +101,7 @@ def trained(images: Tensor, labels: Tensor, epochs: int, kl_weight: float) -> nn
 
 
 def pruned(model: nn.Module, images: Tensor, goal: int, pruning: Any) -> nn.Module:  # noqa: ANN401 -- the package
-    """A copy that Torch-Pruning has pruned, with the multiply-adds that come nearest."""
+    """A copy pruned by Torch-Pruning, with multiply-adds as close to the goal as possible."""
     low, high = 0.0, 1.0
     trials: dict[int, nn.Module] = {}
     for _ in range(TRIALS):
@@ -146,13 +146,13 @@ def timed(models: dict[str, nn.Module], images: Tensor, rounds: int) -> dict[int
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--share", type=float, default=0.35, help="the share of the multiply-adds that is left")
+    parser.add_argument("--share", type=float, default=0.35, help="the share of the multiply-adds to keep")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=2000, help="how many digits to train on")
     parser.add_argument("--kl-weight", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--models", type=Path, help="a folder: models are kept there, and those that it has are timed")
+    parser.add_argument("--models", type=Path, help="a folder in which models are kept; if it has them, they are timed")
     parser.add_argument("--cache", type=Path, default=cache_dir("benchmarks"), help="where Torch-Pruning is kept")
     args = parser.parse_args(arguments)
     models = _kept(args.models) or _made(args)
@@ -194,7 +194,7 @@ def _made(args: argparse.Namespace) -> dict[str, nn.Module]:
 
 
 def _kept(folder: Path | None) -> dict[str, nn.Module]:
-    """The models that a folder of one's own has."""
+    """The models kept in a folder, if any."""
     path = folder / "models.pt" if folder else None
     return torch.load(path, weights_only=False) if path and path.exists() else {}
 

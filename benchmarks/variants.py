@@ -1,8 +1,8 @@
-"""Ways to make a network Bayesian: those of vbdrop, and of five other packages, each in the words of its own manual.
+"""Ways to make a network Bayesian: those of vbdrop and of five other packages, each used as its manual says.
 
-A package that samples *activations* draws a noise for every example. One that samples *weights* draws one noise a
-batch: a product less, and a gradient of more variance. The others have other priors, too; what is compared is the
-cost of a step, not what it learns.
+A package that samples *activations* draws separate noise for every example. One that samples *weights* draws noise once
+per batch: it saves a product, but its gradient has more variance. The other packages also have different priors; the
+benchmarks compare the cost of a step, not what it learns.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import vbdrop
 N_TRAIN = 60_000
 
 Objective = Callable[[Tensor], Tensor]
-"""From the negative log-likelihood of a batch to the loss."""
+"""Maps the negative log-likelihood of a batch to the loss."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Variant:
     """A way to make a network Bayesian.
 
     Attributes:
-        samples: What gets the noise: activations (an example's own), units, weights (a batch's), or nothing.
+        samples: What gets the noise: activations (per example), units, weights (per batch), or nothing.
         requirement: The package and its version, for pip; "" for vbdrop.
         make: Changes a plain network in place and returns its objective.
     """
@@ -40,7 +40,7 @@ def with_kl(kl: Callable[[], Tensor]) -> Objective:
 
 
 def replace_layers_(model: nn.Module, linear: Callable[..., nn.Module], conv: Callable[..., nn.Module]) -> None:
-    """Put other layers in the place of the linear layers and convolutions of a model.
+    """Replace the linear layers and convolutions of a model.
 
     Args:
         model: The model.
@@ -120,4 +120,4 @@ VARIANTS: dict[str, Variant] = {
 }
 
 OWN = [name for name, variant in VARIANTS.items() if not variant.requirement]
-"""Plain and vbdrop's own, for which nothing has to be installed."""
+"""Plain and vbdrop's own variants, which need no other package."""

@@ -1,9 +1,9 @@
-"""Measures training steps in a process of its own: the time of several variants in turn, or the memory of one.
+"""Measure training steps in a separate process: the time of several variants in turn, or the memory of one.
 
     python -m benchmarks.worker '{"network": "3x1060", "batch": 128, "threads": 1, "variants": ["plain"], "rounds": 20}'
 
-Prints one line of JSON; see `measure`. A process of its own has nothing in its memory but what is measured, and cannot
-take the rest of a benchmark down.
+Prints one line of JSON; see `measure`. A separate process has nothing in its memory but what is measured, and cannot
+take the rest of a benchmark down with it.
 """
 
 import argparse
@@ -33,11 +33,11 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS_FOR_MEMORY = 4
 
 LONGEST = 3600
-"""Seconds that one process may take."""
+"""The time limit of one process, in seconds."""
 
 
 COMPILED = ", compiled"
-"""After the name of a variant: its forward, loss and backward by `torch.compile`."""
+"""The suffix of a variant whose forward, loss and backward run through `torch.compile`."""
 
 
 def training_step(
@@ -61,7 +61,7 @@ def training_step(
 
 
 def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
-    """The step of a network made Bayesian in this way, once done."""
+    """The training step of a network made Bayesian in this way, after one warm-up step."""
     torch.manual_seed(0)
     model = network(name)
     images, labels = examples(name, batch)
@@ -72,8 +72,8 @@ def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
 
 
 def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, Any]:
-    """Each variant's time in milliseconds and as a ratio to the first one's, or the error that it gave."""
-    torch.compiler.reset()  # its limit of compiled versions holds for all networks of a process together
+    """Each variant's time in milliseconds and as a ratio to the first one, or the error that it raised."""
+    torch.compiler.reset()  # the limit of compiled versions counts all networks of a process together
     cases: dict[str, Callable[[int], None]] = {}
     result: dict[str, Any] = {}
     for variant in variants:
@@ -89,11 +89,11 @@ def times(name: str, variants: list[str], batch: int, rounds: int) -> dict[str, 
 
 
 def memory(name: str, variant: str, batch: int) -> float:
-    """The memory in MB that a network and its training take at their peak, beyond that of the process before."""
-    prepared("1x8", variant, 8)  # what torch and the package load at their first step
+    """The peak memory in MB of a network and its training, beyond that of the process before."""
+    prepared("1x8", variant, 8)  # torch and the package load more code at their first step
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # no memory that was freed and could be taken again without being counted
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+    ctypes.CDLL(None).malloc_trim(0)  # return freed memory, which could be reused without being counted
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _kilobytes("VmRSS")
     step = prepared(name, variant, batch)
     for call in range(STEPS_FOR_MEMORY):
@@ -102,7 +102,7 @@ def memory(name: str, variant: str, batch: int) -> float:
 
 
 def _kilobytes(field: str) -> int:
-    """A figure of the process, as Linux gives it."""
+    """A figure of the process, as reported by Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
@@ -111,8 +111,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Do what a task says.
 
     Args:
-        task: ``network``, ``batch``, ``threads``, ``variants``, and ``rounds`` to time them, or else their one
-            variant's memory is measured.
+        task: ``network``, ``batch``, ``threads``, ``variants``, and ``rounds`` to time them; without ``rounds``, the
+            memory of the only variant is measured.
 
     Returns:
         Variant -> ``milliseconds`` and ``ratio``, or ``megabytes``, or ``error``.
@@ -125,11 +125,11 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_a_process(task: dict[str, Any], packages: Path | None = None) -> dict[str, Any]:
-    """`measure` in a new process; what ends that process is the error of all its variants.
+    """`measure` in a new process; if that process fails, the error is that of all its variants.
 
     Args:
         task: What to measure.
-        packages: A folder of packages that it may import besides.
+        packages: A folder of further packages that it may import.
     """
     paths = [str(ROOT), *([str(packages)] if packages else []), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(task["threads"])}

@@ -1,4 +1,4 @@
-"""Two or more processes train one network, which gets smaller on the way: DistributedDataParallel over gloo.
+"""Train one network in two or more processes, and shrink it on the way: DistributedDataParallel over gloo.
 
 torchrun --nproc-per-node 2 examples/distributed_digits.py [--epochs 4] [--examples 8000]
 """
@@ -23,9 +23,9 @@ def train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, epochs: 
     wrapped = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, lr=2e-3, rate_lr=1e-2))
     elbo = vbdrop.ELBO(model, n_train=len(labels), kl_weight=2.0, warmup=vbdrop.Warmup(ramp=epochs / 2))
-    elbo.attach(optimizer)  # after the gradients were averaged, so that the KL counts once
+    elbo.attach(optimizer)  # adds the KL after gradients are averaged, so that it counts once
     order = torch.Generator().manual_seed(1)  # the same on all ranks
-    torch.manual_seed(100 + rank)  # noise of its own on every rank
+    torch.manual_seed(100 + rank)  # different noise on every rank
     for epoch in range(epochs):
         elbo.epoch = epoch
         for batch in torch.randperm(len(labels), generator=order).split(100):
@@ -39,7 +39,7 @@ def train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, epochs: 
 
 
 def main(arguments: list[str] | None = None) -> nn.Module:
-    """Train and compress; returns the small model."""
+    """Train and compress a model, and return the small one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--examples", type=int, default=8000)

@@ -1,4 +1,4 @@
-"""A small BERT, trained from scratch by the Trainer of transformers with one learned gate per unit.
+"""Train a small BERT from scratch with the Trainer of transformers and one learned gate per unit.
 
 python examples/hugging_face_text.py [--steps 60] [--folder bert-vbdrop]
 """
@@ -16,11 +16,11 @@ from vbdrop.integrations.transformers import VBDropCallback, VBDropTrainer, rest
 
 
 class Sequences(Dataset):
-    """Sequences of tokens, of two classes: those in which the first token comes again, and the others.
+    """Sequences of tokens in two classes: those in which the first token occurs again, and the others.
 
     Args:
-        size: How many.
-        seed: From which they are drawn.
+        size: The number of sequences.
+        seed: The seed for drawing them.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -43,7 +43,7 @@ def is_feed_forward(module: nn.Module, name: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> BertForSequenceClassification:
-    """Train, save, and return the model that was read again."""
+    """Train and save the model, load it again, and return it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--folder", type=Path, default=Path("bert-vbdrop"))

@@ -1,4 +1,4 @@
-"""A LightningModule with learned gates: trained, shrunk on the way and compressed, without a change in its code.
+"""Train a LightningModule with learned gates, shrink it on the way and compress it, without changing its code.
 
 python examples/lightning_digits.py [--epochs 6] [--examples 8000]
 """
@@ -17,7 +17,7 @@ from vbdrop.integrations.lightning import VBDropCallback
 
 
 class Classifier(pl.LightningModule):
-    """A plain classifier: nothing in it knows of vbdrop."""
+    """A plain classifier: nothing in it knows about vbdrop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A residual network from a checkpoint: fine-tune it with learned noise, compress it, and keep it as small files.
+"""Fine-tune a residual network from a checkpoint with learned noise, compress it, and save it as small files.
 
 python examples/residual_from_checkpoint.py [--epochs 6] [--images 8000] [--folder DIR]
 

@@ -1,4 +1,4 @@
-"""A model and data of one's own, for the command line and for one call: a small convolutional network.
+"""Shrink your own model, a small convolutional network, from the command line or with one call.
 
 vbdrop shrink examples.shrink_own_model:make_model --data examples.shrink_own_model:loaders \
     --target macs=5 --epochs 12 --out small/
@@ -28,7 +28,7 @@ def make_model() -> nn.Module:
 
 
 def loaders(images: int = 8_000) -> tuple[DataLoader, DataLoader]:
-    """Build the loaders of the training and the validation data: the last 1,000 digits are for validation."""
+    """Build the loaders of the training and validation data; the last 1,000 digits are for validation."""
     data = digits()
     train = TensorDataset(data.train_images[: images - 1000], data.train_labels[: images - 1000])
     valid = TensorDataset(data.train_images[-1000:], data.train_labels[-1000:])
@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> ShrinkResult:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="macs=5", help="such as macs=5, weights=20 or 'max_bytes=20 kB'")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--images", type=int, default=8_000, help="of the 8,000 training digits")
-    parser.add_argument("--folder", type=Path, help="where the files go; else nothing is kept")
+    parser.add_argument("--images", type=int, default=8_000, help="how many of the 8,000 training digits to use")
+    parser.add_argument("--folder", type=Path, help="folder for the files; by default nothing is kept")
     args = parser.parse_args(arguments)
     train, valid = loaders(args.images)
     result = vbdrop.shrink(

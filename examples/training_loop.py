@@ -1,4 +1,4 @@
-"""A plain training loop, and the same with learned dropout rates: LeNet-300-100 on the embedded digits.
+"""A plain training loop, and the same loop with learned dropout rates: LeNet-300-100 on the embedded digits.
 
 python examples/training_loop.py [--epochs 10] [--weight 0.1]
 """

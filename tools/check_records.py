@@ -1,11 +1,11 @@
-"""Make records again that nobody picked: some at random, seeded by the commit.
+"""Repeat a few recorded runs, chosen at random with the commit as the seed, so that nobody picks them.
 
     python -m tools.check_records [--count 3] [--minutes M] [--data-dir DIR] [--records DIR]
 
-Each is made twice with ``vbdrop rerun``: with the code of its own commit, in a temporary work tree, where every bit
-must be the same on the same kind of processor; and with the code at hand, where its figures must lie within the spread
-of the recorded seeds. The same commit picks the same records, so a check can be repeated, and a new commit picks
-others. Only records whose arithmetic does not change with the kernels are picked: those that the tables count.
+Each is repeated twice with ``vbdrop rerun``: with the code of its own commit, in a temporary work tree, where every bit
+must be the same on the same kind of processor; and with the current code, where its figures must lie within the spread
+of the recorded seeds. The same commit picks the same records, so a check can be repeated; a new commit picks others.
+Only records whose arithmetic does not change with the kernels are picked: those that the tables count.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from vbdrop.experiments.table_runs import ARITHMETIC
 
 PROJECT = Path(__file__).resolve().parents[1]
 GOOD = ("equal", "within the recorded spread")
-"""The verdicts of ``vbdrop rerun`` with which the exit code is 0."""
+"""The verdicts of ``vbdrop rerun`` for which the exit code is 0."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Pick records, make them again, and say what came out."""
-    parser = argparse.ArgumentParser(description="Make a few records again, picked at random by the commit.")
+    """Pick records, repeat their runs, and print the verdicts."""
+    parser = argparse.ArgumentParser(description="Repeat a few recorded runs, picked at random by the commit.")
     parser.add_argument("--count", type=int, default=3, help="how many (3)")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="only records that took at most so long")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="only records that took at most this long")
     parser.add_argument("--records", type=Path, default=PROJECT / "records")
     parser.add_argument("--data-dir", type=Path)
     asked = parser.parse_args(arguments)
@@ -63,7 +63,7 @@ def made_at(record: Record) -> str:
 
 
 def candidates(records: Path, seconds: float = float("inf")) -> list[Record]:
-    """Return the records that can be made again at their own commit.
+    """Return the records that can be repeated at their own commit.
 
     Args:
         records: The folder of records.
@@ -80,7 +80,7 @@ def candidates(records: Path, seconds: float = float("inf")) -> list[Record]:
 
 
 def is_known(name: str) -> bool:
-    """Return whether the repository has a commit; one with ``+`` had changes that nobody has."""
+    """Return whether the repository has a commit; one with ``+`` had changes that were not committed."""
     if not name or name.endswith("+"):
         return False
     command = ["git", "-C", str(PROJECT), "cat-file", "-e", f"{name}^{{commit}}"]
@@ -101,7 +101,7 @@ def pick(records: Sequence[Record], count: int, seed: str) -> list[Record]:
 
 @contextmanager
 def sources(name: str, folder: Path) -> Iterator[Path]:
-    """The sources at a commit; for that of this work tree, its own files.
+    """The sources at a commit; for the commit of this work tree, its own files.
 
     Args:
         name: The commit.
@@ -119,7 +119,7 @@ def sources(name: str, folder: Path) -> Iterator[Path]:
 
 
 def again(record: Record, source: Path, folder: Path, data_dir: Path | None = None) -> str:
-    """Make a record again with some sources, and return the verdict of ``vbdrop rerun``.
+    """Repeat a recorded run with given sources, and return the verdict of ``vbdrop rerun``.
 
     Args:
         record: The record.

@@ -1,9 +1,9 @@
-"""Build the source distribution and from it the wheel, and use it in an environment that has nothing else.
+"""Build the source distribution, then the wheel from it, and test the wheel in an otherwise empty environment.
 
     python tools/check_wheel.py [--folder DIR]
 
-In the new environment there is what the package itself asks for, in the versions of ``constraints.txt``, and none of
-its extras. There the package is imported, a network converted, trained and compressed, saved, loaded and exported as C.
+The new environment has only the package's own requirements, in the versions of ``constraints.txt``, and none of its
+extras. The check imports the package, converts, trains and compresses a network, saves, loads and exports it as C.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 SHIPPED = ("src", "tests", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt")
-"""What the build may see: the files, and the tests, so that it shows whether it leaves them out."""
+"""What the build may see; the tests are included, to check that it leaves them out."""
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
 USE = """
@@ -79,8 +79,8 @@ def check(folder: Path) -> str:
         What the program in the new environment printed.
 
     Raises:
-        ValueError: The source distribution holds a part of the tests.
-        CalledProcessError: A step failed; what it said is on standard error.
+        ValueError: The source distribution contains tests.
+        CalledProcessError: A step failed; its output is on standard error.
     """
     tree, dist = folder / "tree", folder / "dist"
     tree.mkdir()
@@ -100,7 +100,7 @@ def check(folder: Path) -> str:
     with tarfile.open(sdist) as archive:
         tests = [name for name in archive.getnames() if "/tests/" in name]
     if tests:
-        raise ValueError(f"the source distribution must hold all of the tests or none; it holds {tests[:3]} …")
+        raise ValueError(f"the source distribution must not contain tests; it contains {tests[:3]} …")
     _run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(dist), str(sdist)], folder)
     (wheel,) = dist.glob("*.whl")
     _run([*pip, "install", "--constraint", str(PROJECT / "constraints.txt"), str(wheel)], folder)
@@ -119,7 +119,7 @@ def _run(command: list[str], folder: Path) -> str:
 
 
 def main() -> None:
-    """Run the check in a folder of its own."""
+    """Run the check in a separate folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="an empty folder to keep everything in")
     args = parser.parse_args()

@@ -2,9 +2,9 @@
 
     python tools/draw_digits.py path/to/mnist
 
-The same files give the same bytes (with one version of zlib). No random number is involved: of each class the
-images are taken at even steps, so that both halves of MNIST's test set, which are not equally hard, are there
-in proportion.
+The same files give the same bytes (with the same version of zlib). No random numbers are involved: the images of each
+class are taken at even steps, so that both halves of MNIST's test set, which are not equally hard, are represented in
+proportion.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SHA256 = {  # of the unpacked IDX files
 
 
 def read_idx(folder: Path, name: str) -> Bytes:
-    """The array in an IDX file of bytes: a magic number, one big-endian int32 an axis, then the values."""
+    """The array in an IDX file of bytes: a magic number, one big-endian int32 per axis, then the values."""
     packed = folder / f"{name}.gz"
     content = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
     found = hashlib.sha256(content).hexdigest()

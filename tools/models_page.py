@@ -2,7 +2,7 @@
 
 python -m tools.models_page models.jsonl [--page docs/models.md]
 
-The text between the marks of the page is replaced.
+It replaces the text between the marks on the page.
 """
 
 import argparse
@@ -19,13 +19,13 @@ BEGIN, END = "<!-- models: made by python -m tools.models_page -->", "<!-- end o
 LIBRARIES = ("timm", "torchvision", "transformers")
 
 MOST_REASONS = 3
-"""So many of the reasons that vbdrop gives for an entry are shown."""
+"""The number of reasons given by vbdrop that are shown for an entry."""
 
 EARLIER = "†"
-"""The mark of a row with ``"earlier"``: it was not made with the present version."""
+"""The mark of a row with ``"earlier"``, which was made with an earlier version."""
 
 LONGEST = 240
-"""A longer text is cut."""
+"""Longer text is cut off."""
 
 HEADER = (
     "| architecture | owned | gone | parameters | multiply-adds | latency | difference | file | ONNX |\n"
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def section(rows: Sequence[Row]) -> str:
-    """All that was found, in Markdown."""
+    """All results, in Markdown."""
     parts = [overview(rows)]
     for library in LIBRARIES:
         own = [row for row in rows if row["entry"].startswith(f"{library}/")]
@@ -86,7 +86,7 @@ def overview(rows: Sequence[Row]) -> str:
 
 
 def _earlier(rows: Sequence[Row]) -> str:
-    """How many rows are of an earlier version, which their lines mark."""
+    """How many rows were made with an earlier version; their lines are marked."""
     count = sum(bool(row.get("earlier")) for row in rows)
     return f" {count} of the rows are of an earlier version of vbdrop ({EARLIER})." if count else ""
 

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def three_figures(report: str) -> str:
-    """Make a page of three figures of a report: units of the plain network, units that are left, and their noise.
+    """Make a page of three figures of a report: units of the plain network, the remaining units, and the noise.
 
     Args:
         report: The page about the two runs of the demo.

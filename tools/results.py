@@ -2,8 +2,8 @@
 
 python -m tools.results [--check]
 
-Only what has been run is there; `vbdrop table` and the page of results have everything. With `--check` nothing is
-written, and the exit code is 1 if the README says something else than the records.
+It contains only what has been run; `vbdrop table` and the results page have everything. With `--check` nothing is
+written, and the exit code is 1 if the README does not agree with the records.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def results(records: Path) -> str:
 
 
 def _run(number: int, records: Path) -> list[TableCell]:
-    """Cells of a table with figures; rows that are the same runs, as long as nothing was chosen, are there once."""
+    """Cells of a table with figures; rows that are still the same runs, since nothing was chosen, appear once."""
     cells = table(Book(protocol_of(number), records)).cells
     once = {
         (cell.column.key, cell.runs if cell.is_by_default else cell.row.key): cell
@@ -142,7 +142,7 @@ def _error(cell: TableCell) -> str:
 
 
 def _note(cells: list[TableCell]) -> str:
-    """Say how many runs a figure is of, and where settings were not chosen."""
+    """Say how many runs are behind a figure, and where settings were not chosen."""
     counts = sorted({cell.ours.error.n for cell in cells if cell.ours is not None})
     if not counts:
         return "Nothing has been recorded yet.\n"

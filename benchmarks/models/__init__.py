@@ -1,1 +1,1 @@
-"""What vbdrop makes of the models that people have: a table of architectures, each tried from `convert_` to ONNX."""
+"""How well vbdrop works on common models: a table of architectures, each tried from `convert_` to ONNX."""

@@ -2,9 +2,9 @@
 
     python -m benchmarks.models [--only PATTERN] [--output benchmarks/models/results.jsonl] [--list]
 
-Each entry runs in a process of its own, with a limit of time and memory, and becomes a line of JSON. With ``--output``
-what the file has is not tried again. ``results.jsonl`` beside this file is what ``docs/models.md`` is made of, by
-`python -m tools.models_page benchmarks/models/results.jsonl`.
+Each entry runs in its own process, with limits on time and memory, and becomes a line of JSON. With ``--output``,
+entries that the file already has are not tried again. ``docs/models.md`` is made from ``results.jsonl`` beside this
+file, by `python -m tools.models_page benchmarks/models/results.jsonl`.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from benchmarks.models.verdict import line, shortcomings
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="entries by name, such as 'timm/*' or 'resnet18'")
-    parser.add_argument("--output", type=Path, help="a file of JSON lines; what it has is not tried again")
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="the limit of time for one entry")
-    parser.add_argument("--memory", type=float, default=MEMORY, help="the limit of memory for one entry, in GB")
+    parser.add_argument("--output", type=Path, help="a file of JSON lines; entries that it has are not tried again")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="the time limit for one entry")
+    parser.add_argument("--memory", type=float, default=MEMORY, help="the memory limit for one entry, in GB")
     parser.add_argument("--workers", type=int, default=1, help="how many entries are tried at a time")
     parser.add_argument("--without", nargs="+", default=[], choices=["onnx", "latency"], help="steps to leave out")
-    parser.add_argument("--list", action="store_true", help="print the names of the entries and end")
+    parser.add_argument("--list", action="store_true", help="print the names of the entries and exit")
     args = parser.parse_args()
     chosen = [key for key in ENTRIES if not args.only or any(matches(key, pattern) for pattern in args.only)]
     if args.list:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def matches(key: str, pattern: str) -> bool:
-    """Whether a pattern is that of an entry, with or without its library."""
+    """Whether a pattern matches an entry, with or without its library."""
     return fnmatch.fnmatch(key, pattern) or fnmatch.fnmatch(key.partition("/")[2], pattern)
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 SIZE = 64
-"""The width and height of an image, where the architecture allows it."""
+"""The width and height of an image, if the architecture allows it."""
 
 BATCH = 4
-"""How many examples there are."""
+"""The number of examples."""
 
 
 def images(size: int = SIZE, *, channels: int = 3) -> Callable[[], tuple[Tensor, ...]]:
@@ -39,5 +39,5 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """A name that is the entry's alone."""
+        """A unique name."""
         return f"{self.library}/{self.name}"

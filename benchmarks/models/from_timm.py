@@ -1,4 +1,4 @@
-"""The entries from timm: its families of networks for images, one or two members of each."""
+"""The entries from timm: one or two members of each of its families of image networks."""
 
 from typing import Any
 
@@ -90,10 +90,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "resmlp_12_224": {"img_size": SIZE},
     "gmlp_ti16_224": {"img_size": SIZE},
 }
-"""Name -> what it is built with, the size of the images where it is not the usual one, and whether it is shortened."""
+"""Name -> the arguments to build it, the size of its images if it is not the usual one, and whether it is shortened."""
 
 DEPTHS = ("layers", "depths", "depth", "block_config")
-"""The options that say how many blocks there are; where none is given, equal blocks in a row are left out."""
+"""The options that set the number of blocks; if none is given, equal consecutive blocks are left out."""
 
 
 WIDE: dict[str, dict[str, Any]] = {
@@ -101,7 +101,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "convnext_tiny": {"size": 224, "depths": (1, 1, 3, 1)},
     "vit_base_patch16_224": {"size": 224, "depth": 2},
 }
-"""Networks as wide as people use them, on images of the usual size, where the latency is that of the arithmetic."""
+"""Networks of the width used in practice, on images of the usual size, where arithmetic dominates the latency."""
 
 
 def _entry(name: str, options: dict[str, Any], suffix: str = "") -> Entry:

@@ -30,7 +30,7 @@ VIDEO = {
 
 
 def clip() -> tuple[Tensor, ...]:
-    """Random films."""
+    """Random video clips."""
     return (torch.randn(2, 3, PICTURES, FILM_SIZE, FILM_SIZE),)
 
 
@@ -96,7 +96,7 @@ BUILT: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "swin_v2_t": (lambda: _swin(2), "2 stages of 48 and 96 channels"),
     "vit": (_vit, "2 layers of 192"),
 }
-"""Name -> how a smaller one is built, and what was made smaller."""
+"""Name -> a function that builds a smaller version, and what was made smaller."""
 
 ENTRIES = [
     *(Entry("torchvision", name, make, images(), f"{SIZE} pixels, {note}") for name, (make, note) in BUILT.items()),

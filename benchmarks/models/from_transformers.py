@@ -31,7 +31,7 @@ def tokens() -> dict[str, Tensor]:
 
 
 def long_tokens() -> dict[str, Tensor]:
-    """Random words of a paragraph."""
+    """Random words, as many as in a paragraph."""
     return {"input_ids": torch.randint(3, WORDS, (BATCH, 128))}
 
 
@@ -156,7 +156,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
         spectrum,
     ),
 }
-"""Class -> its configuration, what it is set to, and the inputs."""
+"""Class -> its configuration class, the options, and the inputs."""
 
 
 WIDE: dict[str, tuple[str, dict[str, Any], Inputs]] = {
@@ -170,7 +170,7 @@ WIDE: dict[str, tuple[str, dict[str, Any], Inputs]] = {
         long_tokens,
     ),
 }
-"""Models as wide as people use them, on 128 words, where the latency is that of the arithmetic."""
+"""Models of the width used in practice, on 128 words, where arithmetic dominates the latency."""
 
 
 def _entry(name: str, config: str, options: dict[str, Any], inputs: Inputs, suffix: str = "") -> Entry:

@@ -1,4 +1,4 @@
-"""An entry in a process of its own: what ends that process does not end the rest."""
+"""Runs an entry in its own process, so that a crash does not end the others."""
 
 import multiprocessing
 import resource
@@ -13,13 +13,13 @@ from benchmarks.models.torchvision_import import import_torchvision
 from benchmarks.models.trial import attempt
 
 SECONDS = 600
-"""The time that an entry may take."""
+"""The time limit of an entry, in seconds."""
 
 MEMORY = 12.0
-"""The address space that it may take, in GB."""
+"""The limit on its address space, in GB."""
 
 PRELOADED = ["benchmarks.models.preloaded"]
-"""What all processes have imported as they start."""
+"""The modules that every process starts with."""
 
 
 def isolated(
@@ -29,8 +29,8 @@ def isolated(
 
     Args:
         key: The entry.
-        seconds: The limit of time.
-        memory: The limit of the address space, in GB.
+        seconds: The time limit.
+        memory: The limit on the address space, in GB.
         without: Steps to leave out.
     """
     context = multiprocessing.get_context("forkserver")

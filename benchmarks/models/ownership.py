@@ -1,4 +1,4 @@
-"""Which weights belong to channel groups, counted one by one."""
+"""Counts which weights belong to channel groups, one by one."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,8 @@ Dead = Mapping[int, Tensor]
 def product_weights(model: nn.Module) -> dict[str, int]:
     """The weights of linear layers and convolutions of a plain model, and how many numbers each has.
 
-    A weight that two layers share counts once. Those of `nn.MultiheadAttention` and of transformers' ``Conv1D`` are
-    those of linear layers.
+    A weight that two layers share counts once. The weights of `nn.MultiheadAttention` and of transformers' ``Conv1D``
+    count as those of linear layers.
     """
     found, seen = {}, set[int]()
     for path, module in model.named_modules():

@@ -7,7 +7,7 @@ from benchmarks.models.torchvision_import import import_torchvision
 
 NEEDED = ("torch._dynamo", "torch.export", "benchmarks.models.trial", "timm", "transformers")
 
-with contextlib.suppress(ImportError):  # what is missing is said by the entries that need it
+with contextlib.suppress(ImportError):  # entries that need a missing package report it
     import_torchvision()
     for name in NEEDED:
         importlib.import_module(name)

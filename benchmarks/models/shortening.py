@@ -1,4 +1,4 @@
-"""Fewer blocks of the same kind: what is done with one of them is done with the others."""
+"""Leaves out repeated blocks: what works for one of them works for the others."""
 
 from torch import nn
 
@@ -7,10 +7,10 @@ STAGES = ("Sequential", "RegStage")
 
 
 def shorten_(model: nn.Module) -> nn.Module:
-    """Leave out blocks that are equal to the one before, in place; two stay where a container begins with them.
+    """Leave out blocks that are equal to the one before, in place; if a container begins with equal blocks, keep two.
 
-    Blocks are equal if they are of one class and their tensors have the same shapes. Where two of them follow one
-    another, what leaves one can enter the next, so that the model works without the second.
+    Blocks are equal if they have the same class and their tensors have the same shapes. The output of such a block is a
+    valid input of the next one, so that the model works without the second.
 
     Args:
         model: A model with random weights.

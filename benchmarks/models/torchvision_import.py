@@ -1,4 +1,4 @@
-"""torchvision beside a build of torch that its compiled operators do not fit."""
+"""Imports torchvision with a build of torch that its compiled operators do not support."""
 
 from types import ModuleType
 
@@ -8,13 +8,13 @@ OPERATORS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-"""Operators that torchvision registers a fake version of as it is imported; no model of the table uses them."""
+"""Operators for which torchvision registers a fake version on import; no model of the table uses them."""
 
 _library: list[torch.library.Library] = []
 
 
 def import_torchvision() -> ModuleType:
-    """The package, with those of its operators declared that it cannot load."""
+    """The package; the operators that it cannot load are declared first."""
     if not _library:
         library = torch.library.Library("torchvision", "FRAGMENT")
         _library.append(library)

@@ -1,4 +1,4 @@
-"""What is done with one architecture, from `convert_` to ONNX, and what came of it."""
+"""Tries one architecture, from `convert_` to ONNX, and records the results."""
 
 import contextlib
 import copy
@@ -32,19 +32,19 @@ KILLED = 0.3
 """The share of the units of each group that die."""
 
 ROUNDS = 10
-"""How often the latency is measured."""
+"""How many times the latency is measured."""
 
 SPREAD = 0.1
-"""How far scales, shifts and biases are moved from where they start, which would hide mistakes: many are zero."""
+"""How far scales, shifts and biases are moved from their initial values, which would hide mistakes: many are zero."""
 
 FAINT = 1e-3
-"""A parameter of a smaller mean size starts near zero, as the last layer of some models does."""
+"""A parameter with a smaller mean magnitude starts near zero, like the last layer of some models."""
 
 DEAD_LOG_SIGMA2 = 20.0
 """The log variance of a dead gate."""
 
 MOST_REASONS = 6
-"""So many reasons are kept."""
+"""The number of reasons that are kept."""
 
 Row = dict[str, Any]
 """The figures of one entry."""
@@ -53,7 +53,7 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 
 
 def attempt(entry: Entry, without: Collection[str] = ()) -> Row:
-    """Try an entry; what a step raises is in the row under its name, and the steps that need it are left out.
+    """Try an entry; the row records the error of a failed step under its name, and steps that need it are left out.
 
     Args:
         entry: What to try.
@@ -78,8 +78,8 @@ def _has(package: str) -> bool:
         return False
 
 
-class _Stopped(Exception):  # noqa: N818 -- it is no error, the row has it
-    """A step has failed that the others need."""
+class _Stopped(Exception):  # noqa: N818 -- not an error; the row records it
+    """A step that the others need has failed."""
 
 
 def _step(row: Row, name: str, do: Callable[[], Any], *, needed: bool = True) -> Any:  # noqa: ANN401
@@ -134,7 +134,7 @@ def _stir_(model: nn.Module) -> None:
 
 
 def _trains(model: nn.Module, inputs: Inputs) -> bool:
-    """One step of training; whether the loss and all gradients are finite."""
+    """Train one step; return whether the loss and all gradients are finite."""
     model.train()
     elbo = vbdrop.ELBO(model, n_train=1000)
     optimizer = torch.optim.SGD(vbdrop.param_groups(model, weight_decay=0.0), lr=1e-6)
@@ -150,7 +150,7 @@ def _trains(model: nn.Module, inputs: Inputs) -> bool:
 
 @torch.no_grad()
 def _kill_(model: nn.Module, found: ChannelGroups) -> Dead:
-    """Let a share of the units of each group die, at least one being left, and give the others random values."""
+    """Kill a share of the units of each group, leaving at least one, and give the others random values."""
     generator = torch.Generator().manual_seed(1)
     dead: dict[int, Tensor] = {}
     for number, gate in gates_of(model, found).items():
@@ -175,7 +175,7 @@ def gates_of(model: nn.Module, found: ChannelGroups) -> dict[int, Gate]:
 
 
 def _count(row: Row, small: Compressed, found: ChannelGroups | None, dead: Dead, sizes: dict[str, int]) -> None:
-    """What the groups own of the model, what the dead units own, and what of that is gone."""
+    """Record what the groups own of the model, what the dead units own, and how much of that is gone."""
     uses, after = small.plan.positions, {name: tensor.numel() for name, tensor in small.model.state_dict().items()}
     macs = {name: uses.get(name, 0) * size for name, size in sizes.items()}
     row["parameters_after"], row["left"] = _parameters(small.model), _some(small.left)
@@ -207,7 +207,7 @@ def _exports(row: Row, small: Compressed, folder: Path) -> None:
 
 
 def _times(row: Row, plain: nn.Module, small: nn.Module, inputs: Inputs) -> None:
-    """The latency of the small model as a share of the given one's, on one thread."""
+    """The latency of the small model as a share of that of the given model, on one thread."""
     with torch.inference_mode():
         cases = {"before": lambda _: _call(plain, inputs), "after": lambda _: _call(small, inputs)}
         seconds = interleaved(cases, ROUNDS)
@@ -240,7 +240,7 @@ def _parameters(model: nn.Module) -> int:
 
 
 def _some(reasons: dict[str, str]) -> dict[str, str]:
-    """One place for each of the first reasons."""
+    """The first few distinct reasons, each with one place."""
     by_reason: dict[str, str] = {}
     for place, reason in reasons.items():
         by_reason.setdefault(reason, place or "the model")

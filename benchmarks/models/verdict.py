@@ -1,4 +1,4 @@
-"""Whether an entry is right, and whether it shrinks as it should."""
+"""Decides whether an entry is correct, and whether it shrinks as it should."""
 
 from typing import Any
 
@@ -15,18 +15,18 @@ Row = dict[str, Any]
 
 
 def differences(row: Row) -> list[float]:
-    """How far the small model, the loaded one and ONNX are from the given one, where they were compared."""
+    """How far the small model, the loaded one and ONNX are from the given model, if they were compared."""
     found = [row.get(key) for key in ("difference", "loaded_difference")]
     return [value for value in found if value is not None]
 
 
 def is_wrong(row: Row) -> bool:
-    """Whether anything gave other outputs than the model that was given."""
+    """Whether anything gave different outputs from the given model."""
     return any(not value <= EQUAL for value in differences(row))
 
 
 def shortcomings(row: Row) -> list[str]:
-    """What an entry lacks of: converts, trains, is equal, owns enough, loses enough; empty if it lacks nothing."""
+    """Which requirements an entry misses: converts, trains, is equal, owns enough, loses enough; empty if none."""
     needed = {name: text for name, text in row.get("errors", {}).items() if name not in ("load", "onnx", "latency")}
     if needed:
         return [f"{name}: {text}" for name, text in needed.items()]

@@ -1,4 +1,4 @@
-"""Docstrings as the site needs them: the markup of Sphinx that ours have, as Markdown with formulas."""
+"""Converts the Sphinx markup in our docstrings to Markdown with formulas, for the site."""
 
 import re
 
@@ -12,12 +12,12 @@ BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +\S.*|[ ]*(?=\n\1 +\S)))*)", 
 
 
 def as_markdown(docstring: str) -> str:
-    """Rewrite what is Sphinx's in a docstring.
+    """Convert the Sphinx markup in a docstring.
 
     Args:
         docstring: The text, without its quotes.
     """
-    text = EXAMPLE.sub(r"\1Examples:", BLOCK.sub(_block, docstring))  # griffe knows the section in the plural only
+    text = EXAMPLE.sub(r"\1Examples:", BLOCK.sub(_block, docstring))  # griffe only knows the plural
     text = FORMULA.sub(lambda found: f"$`{' '.join(found[1].split())}`$", text)
     return CODE.sub(r"`\1`", ROLES.sub(r"`\1`", text))
 
@@ -31,6 +31,6 @@ class Markdown(griffe.Extension):
     """Rewrites every docstring that the site reads."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
-        """Called by griffe with everything that it loads."""
+        """Called by griffe with every object that it loads."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)

@@ -1,4 +1,4 @@
-"""What the records say, in sentences: made while the site is built, so that no figure in them can be out of date."""
+"""What the records say, in sentences that are written when the site is built, so that no figure is out of date."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ NONE_YET = "Nothing has been recorded yet.\n"
 
 
 def findings(records: Path) -> str:
-    """Say what came out, in Markdown: a point for each network that has been run.
+    """Summarise the results in Markdown, with one item per network that has been run.
 
     Args:
         records: The folder of records.
@@ -42,7 +42,7 @@ def status(records: Path) -> str:
 
 
 def missing(records: Path) -> str:
-    """Say what has not been run, in Markdown: a point for each table.
+    """Say what has not been run, in Markdown, with one item per table.
 
     Args:
         records: The folder of records.
@@ -82,7 +82,7 @@ def _smaller(cell: TableCell, number: int) -> str:
 
 
 def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
-    """Compare the two methods where their thresholds bring them to one size, if they are close to it anyway."""
+    """Compare the two methods when cut by their thresholds to one size, if they are close to it anyway."""
     same = at_one_size(ours.curves, rival.curves)
     if same is None:
         return []
@@ -117,7 +117,7 @@ def _regularisation(records: Path) -> list[str]:
 
 
 def _lowest(cells: list[TableCell], best: TableCell) -> str:
-    """Name the lowest error, and say if that is no ranking."""
+    """Name the lowest error, and say if it is not a ranking."""
     said = f"The lowest of {len(cells)} methods is {best.row.title}"
     reasons = ["older runs (†) are among them"] if any(cell.older for cell in cells) else []
     if any(cell.ours is not None and cell.ours.error.n == 1 for cell in cells):

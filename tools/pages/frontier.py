@@ -1,4 +1,4 @@
-"""Error against compression, drawn from the records while the site is built: a line for each trained network.
+"""Error against compression, drawn from the records when the site is built: one line per trained network.
 
 A page has a comment such as ``<!-- frontier: 4 lenet-300-100 -->``: the table, and its column.
 """
@@ -21,7 +21,7 @@ from vbdrop.methods import METHODS, Plain
 from vbdrop.report.drawing import DASHES, MUTED, PAPER, SERIES, Canvas, log_ticks, style
 
 SIZE = (4.4, 3.7)
-"""Inches: small, so that the text can be read where the picture is as wide as a phone."""
+"""In inches: small, so that the text is legible when the picture is as wide as a phone."""
 
 RIVAL = "sparse-vd"
 ROOM = 0.35
@@ -39,8 +39,8 @@ class Point:
         plain: Whether it is the original network.
         ratio: How many times fewer weights are left.
         error: The test error in percent.
-        seed: Of the run; None for the paper's.
-        setting: What was chosen for the run, such as ``kl_weight = 1``.
+        seed: The seed of the run; None for a point of the paper.
+        setting: The settings chosen for the run, such as ``kl_weight = 1``.
         curve: The same network at other thresholds, by ratio.
     """
 
@@ -54,7 +54,7 @@ class Point:
 
 
 def points_of(protocol: Protocol, column: Column, records: Path, *, on_validation: bool = False) -> list[Point]:
-    """Return every run that has ended, of this network, with the budget of the table.
+    """Return every finished run of this network with the budget of the table.
 
     Whether units were taken out during training is part of a run's setting, not of the budget.
 
@@ -62,7 +62,7 @@ def points_of(protocol: Protocol, column: Column, records: Path, *, on_validatio
         protocol: The table.
         column: The network.
         records: The folder of records.
-        on_validation: Those on the validation split of the table instead of those on the test data.
+        on_validation: Whether to return runs on the validation split of the table instead of those on the test data.
     """
     n_valid = column.n_valid if on_validation else 0
     size: Literal["compact_weights", "nonzero"] = "compact_weights" if protocol.kind == "neurons" else "nonzero"
@@ -97,7 +97,7 @@ def points_of(protocol: Protocol, column: Column, records: Path, *, on_validatio
 
 
 def published_points(protocol: Protocol, column: Column) -> list[Point]:
-    """Return the paper's points, but for the original network.
+    """Return the paper's points, except for the original network.
 
     Args:
         protocol: The table.
@@ -112,7 +112,7 @@ def published_points(protocol: Protocol, column: Column) -> list[Point]:
 
 
 def _row(protocol: Protocol, method: str, hyper: Mapping[str, Any]) -> Row | None:
-    """The row that a run belongs to: of several with its method, the one that fixes most."""
+    """The row that a run belongs to; of several rows with its method, the one that fixes the most settings."""
     fitting = [
         row
         for row in protocol.rows
@@ -126,7 +126,7 @@ def _name(row: Row) -> str:
 
 
 def _setting(row: Row, column: Column, config: Config) -> str:
-    """The knobs of a run, and in what it differs from the defaults and from the table."""
+    """The knobs of a run, and how it differs from the defaults and from the table."""
     method = METHODS[row.method]
     defaults = {field.name: field.default for field in fields(method)}
     said = {
@@ -229,7 +229,7 @@ def _draw(
 
 
 def _draw_runs(axes: Axes, runs: Sequence[Point], colour: str, mark: str, label: str | None) -> None:
-    """The runs of one setting: each of several as a small mark, and their mean with bars of a standard deviation."""
+    """Draw the runs of one setting: several as small marks, and their mean with bars of one standard deviation."""
     ratio, error = stat([point.ratio for point in runs]), stat([point.error for point in runs])
     if len(runs) > 1:
         axes.plot(*zip(*((point.ratio, point.error) for point in runs), strict=True), mark, color=colour, markersize=3)
@@ -246,7 +246,7 @@ def _figure(point: Point) -> str:
 
 
 def _settings(on_test: Sequence[Point], on_validation: Sequence[Point]) -> str:
-    """The runs of the figure, a row for each setting of a method, in Markdown; and what it gave on validation data."""
+    """The runs of the figure in Markdown, one row per setting of a method, with its results on validation data."""
     test, validation = _by_setting(on_test), _by_setting(on_validation)
     lines = ["| Method | setting | test error % | fewer weights | n | on validation |", "|---|---|---|---|---|---|"]
     for (method, setting), points in test.items():

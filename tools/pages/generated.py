@@ -1,4 +1,4 @@
-"""The parts of pages that the project says itself: the help of the commands, and what the records hold.
+"""Generates parts of pages: the help of the commands, and the contents of the records.
 
 A page has a comment such as ``<!-- help: train -->`` or ``<!-- table: 4 -->`` where they belong.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDS = PROJECT / "records"
 if str(PROJECT) not in sys.path:
-    sys.path.append(str(PROJECT))  # MkDocs loads this file by its path, and it needs others of the project
+    sys.path.append(str(PROJECT))  # MkDocs loads this file by its path, but it imports others of the project
 WIDTH = 88
 
 MARK = re.compile(r"^<!-- ([a-z]+)(?:: ?([a-z0-9 -]*?))? -->$", re.MULTILINE)
@@ -109,7 +109,7 @@ PARTS: dict[str, Callable[[str, Path], str]] = {
     "status": _status,
     "verdicts": _verdicts,
 }
-"""The word in a mark -> what makes the part, of the rest of the mark and the folder of records."""
+"""The word in a mark -> a function that makes the part from the rest of the mark and the folder of records."""
 
 
 def filled(markdown: str, records: Path = RECORDS) -> str:

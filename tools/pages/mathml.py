@@ -1,7 +1,6 @@
-"""Formulas as MathML, made while the site is built: no script and no font has to be fetched to read them.
+"""Converts formulas to MathML when the site is built, so that pages need no script and no font for them.
 
-In a page, a formula in the text is written ``$`a`$`` and one on its own lines as a fenced block ``math``: what GitHub
-shows as formulas, too.
+In a page, a formula in the text is written ``$`a`$`` and one on its own lines as a fenced block ``math``, as on GitHub.
 """
 
 import latex2mathml.converter
@@ -21,7 +20,7 @@ def mathml(latex: str, display: str = "inline") -> str:
         latex: The formula, without dollars.
         display: ``"inline"``, or ``"block"`` for a line of its own.
     """
-    spelled = latex.replace(r"\sim", "∼")  # which latex2mathml takes for the accent
+    spelled = latex.replace(r"\sim", "∼")  # latex2mathml takes this command for an accent
     return latex2mathml.converter.convert(spelled.strip(), display=display)
 
 

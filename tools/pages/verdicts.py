@@ -1,4 +1,4 @@
-"""The paper's claims and what the records say about them, written while the site is built."""
+"""The paper's claims and what the records say about them, written when the site is built."""
 
 from pathlib import Path
 

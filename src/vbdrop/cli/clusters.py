@@ -25,11 +25,11 @@ def _ray(workers: int) -> Iterator[Cluster]:
 
 
 CLUSTERS: dict[str, Callable[[int], AbstractContextManager[Cluster]]] = {"here": _here, "ray": _ray}
-"""What ``--on`` takes -> what connects to it, until its block ends."""
+"""The value of ``--on`` -> a context manager that connects to that cluster."""
 
 
 def check_on(on: str) -> str:
-    """The value of ``--on``, if it is known.
+    """Return the value of ``--on`` if it is known, or raise an error.
 
     Example:
         >>> check_on("here")
@@ -41,11 +41,11 @@ def check_on(on: str) -> str:
 
 
 def cluster_of(on: str, workers: int) -> AbstractContextManager[Cluster]:
-    """Connect to where runs are made, until the block ends.
+    """Connect to the place where runs are made, until the block ends.
 
     Args:
         on: A key of `CLUSTERS`.
-        workers: How many processes on this machine; a running cluster has its own number.
+        workers: The number of processes on this machine; a running cluster has its own number.
 
     Example:
         >>> with cluster_of("here", 2) as cluster:

@@ -104,7 +104,7 @@ def compress(
 
 
 def _wanted(target: str | None, epochs: int | None, threshold: float | None, page: Path | None) -> Target | None:
-    """The target, if there is one, after a check of what goes with it."""
+    """The target, if there is one, after checking the options that go with it."""
     if (target is None) != (epochs is None):
         raise typer.BadParameter(
             "--target and --epochs belong together: the network is trained until it is that small."

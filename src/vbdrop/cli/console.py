@@ -22,7 +22,7 @@ def out(least: int = MIN_WIDTH) -> Console:
     """Return the console for results; in a file, tables may be wider than in a terminal.
 
     Args:
-        least: The least width, in characters: a number that is broken over two lines reads as two numbers.
+        least: The least width, in characters: a number broken over two lines would read as two numbers.
 
     Example:
         >>> out().stderr
@@ -43,7 +43,7 @@ def err() -> Console:
 
 
 def _console(**settings: Any) -> Console:  # noqa: ANN401 -- whatever a console takes
-    """A console that prints text as it is: brackets in paths and in ``pip install 'vbdrop[cli]'`` are no markup."""
+    """A console that prints text as it is: brackets in paths and in ``pip install 'vbdrop[cli]'`` are not markup."""
     return Console(highlight=False, markup=False, emoji=False, **settings)
 
 
@@ -98,7 +98,7 @@ PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 def settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Read settings from the command line: ``name=value``, each value a number, true, false, null or a word.
 
-    Python's spelling of these three works, too.
+    True, False and None work, too.
 
     Example:
         >>> settings(["kl_weight=0.5", "per=unit", "rounds=3"])

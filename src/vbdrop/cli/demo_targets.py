@@ -20,17 +20,17 @@ from vbdrop.targets.progress import ProgressLine
 LR = 2e-3
 
 SAMPLES = 64
-"""How many real inputs latency is measured on."""
+"""The number of real inputs on which latency is measured."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One network of the demo, and what becomes of it.
+    """One network of the demo, and the target it is shrunk to.
 
     Attributes:
         model: A key of :data:`vbdrop.models.MODELS`; None for the plain network of the first half, as trained.
-        target: How small.
-        epochs: Of the whole run.
+        target: The target.
+        epochs: The number of epochs of the whole run.
         timed: Whether its latency is measured.
     """
 
@@ -49,15 +49,15 @@ GOALS = (
 def show_targets(
     console: Console, plain: Record, folder: Path, epochs: int | None, data_dir: Path | None, *, quiet: bool = False
 ) -> None:
-    """Shrink the networks, and say what came out.
+    """Shrink the networks, and print the results.
 
     Args:
-        console: Where to say it.
+        console: Where to print.
         plain: The run of the plain network.
         folder: Where the files go.
-        epochs: Epochs per network; None for each one's own.
+        epochs: Epochs per network; None for the number in each goal.
         data_dir: The folder of the data.
-        quiet: Whether no line is written per epoch.
+        quiet: Whether to omit the line per epoch.
     """
     data = examples(plain.config, data_dir)
     train, test = (data.train.inputs, data.train.targets), (data.test.inputs, data.test.targets)

@@ -3,7 +3,7 @@
 import re
 
 _SYMBOLS = {"circ": " * ", "cdot": ".", "sim": " ~ ", "le": " <= ", "ge": " >= ", "leftarrow": " <- ", "qquad": " "}
-"""Commands that are not simply a word; all others, such as Greek letters and functions, are."""
+"""Commands that are not written as a word; all others, such as Greek letters and functions, are."""
 
 _GROUP = r"\s*(\{[^{}]*\}|\w)"
 
@@ -12,7 +12,7 @@ def plain_math(formula: str) -> str:
     r"""Write a formula in plain letters.
 
     Args:
-        formula: LaTeX, of the kind that the docstrings of the methods have.
+        formula: LaTeX, as in the docstrings of the methods.
 
     Example:
         >>> plain_math(r"\tfrac{\alpha}{2}(1 + \cos(\pi t/T))")

@@ -96,7 +96,7 @@ def queue(
 
 
 def _print_cost(books: Sequence[Book], waiting: Sequence[QueuedRun], costs: Costs, as_json: bool) -> None:
-    """Print what each table lacks, and which runs come first; a run of several tables counts for the first of them."""
+    """Print what each table lacks, and which runs come first; a run of several tables counts for the first one."""
     seen: set[str] = set()
     lines = []
     for book in books:

@@ -19,7 +19,7 @@ app = verb()
 
 AGAIN = Path("runs/again")
 SHOWN = 12
-"""How many differences are printed; ``--json`` has all of them."""
+"""How many differences are printed; ``--json`` lists all of them."""
 
 EXAMPLES = """\b
 vbdrop rerun records/vbd-weights-lenet-300-100-mnist-f673fd417aad

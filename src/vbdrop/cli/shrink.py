@@ -40,7 +40,7 @@ CHECKPOINT, RESULT = "run.pt", "result.json"
 
 @dataclass(frozen=True)
 class ShrinkRequest:
-    """What the command line asks for, with one target; another process can do it.
+    """What the command line asks for, with one target; it can be sent to another process.
 
     Attributes:
         model: The function that makes the model, ``module:function``.
@@ -51,8 +51,8 @@ class ShrinkRequest:
         lr: The learning rate.
         batch: Examples per step.
         seed: Seed of data order and noise.
-        progress: Whether to show it.
-        home: Where the modules are, besides those that are installed.
+        progress: Whether to show the progress.
+        home: A folder that is searched for modules, besides installed ones.
     """
 
     model: str
@@ -138,13 +138,13 @@ def folder_of(target: str) -> str:
 
 
 def _made_small(requests: dict[Path, ShrinkRequest], on: str) -> list[dict[str, Any]]:
-    """Do what was asked, each in its folder, one after the other here or together on a cluster."""
+    """Serve all requests, each in its own folder: one after another here, or together on a cluster."""
     if on == "here":
         for folder in requests:
             folder.mkdir(parents=True, exist_ok=True)
         return [make_small(asked, folder, str) for folder, asked in requests.items()]
     with cluster_of(on, WORKERS):
-        from vbdrop.integrations.ray import RemoteFolder  # it needs ray, which is there now
+        from vbdrop.integrations.ray import RemoteFolder  # needs ray, which is installed if this is reached
 
         tasks = [
             RemoteFolder(partial(make_small, asked), folder, CHECKPOINT, RESULT) for folder, asked in requests.items()
@@ -157,12 +157,12 @@ def _made_small(requests: dict[Path, ShrinkRequest], on: str) -> list[dict[str, 
 
 
 def make_small(asked: ShrinkRequest, folder: Path, say: Callable[[str], Any]) -> dict[str, Any]:
-    """Shrink a model as it was asked for.
+    """Shrink a model as requested.
 
     Args:
-        asked: What is asked for.
-        folder: Gets the files.
-        say: Not used: there is nothing to tell before the end.
+        asked: The request.
+        folder: The folder for the files.
+        say: Not used: there is nothing to report before the end.
 
     Returns:
         The figures, the files and what is missing, and a text.

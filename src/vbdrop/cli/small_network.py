@@ -26,7 +26,7 @@ HELD_OUT = 10
 """One in this many training examples is held out while a network is made smaller."""
 
 SAMPLES = 64
-"""How many real inputs latency is measured on."""
+"""The number of real inputs on which latency is measured."""
 
 
 class Small(NamedTuple):
@@ -66,7 +66,7 @@ def shrunk(record: Record, target: Target, epochs: int, data_dir: Path | None = 
 
     Args:
         record: A run with its weights.
-        target: How small.
+        target: The target.
         epochs: The epochs of the further training.
         data_dir: The folder of the data.
     """

@@ -35,13 +35,13 @@ class Asked:
 
     Attributes:
         run: Make the runs that are missing.
-        cost: Say what they would cost, and make none.
+        cost: Estimate what they would cost, without making them.
         defaults: Make them without trials.
         seeds: How many seeds; None for those of the table.
         rows: Only these rows; all if there are none.
         columns: Only these columns.
         workers: How many processes.
-        on: Where they are; see :mod:`vbdrop.cli.clusters`.
+        on: Where the processes run; see :mod:`vbdrop.cli.clusters`.
         records: The folder of records; None for the usual one.
         data_dir: Where the data are.
         keep_weights: Keep the trained models.
@@ -112,7 +112,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
 def _make(
     folder: Path, asked: Asked, missing: Callable[[], Sequence[Config]], runs: list[Config], seconds: list[float]
 ) -> bool:
-    """Make the runs, watched; return whether one of them failed."""
+    """Make the runs and show their progress; return whether any of them failed."""
     console = err()
     with cluster_of(asked.on, asked.workers) as cluster:
         runner = Runner(folder, cluster=cluster, data_dir=asked.data_dir, keep_weights=asked.keep_weights)
@@ -195,7 +195,7 @@ def _style(column: str, cell: str, ours: bool) -> str:
 
 
 def _print_costs(runs: list[Config], seconds: list[float], workers: int, as_json: bool) -> None:
-    """Print what runs would cost, a line for each method on each network."""
+    """Print what runs would cost, one line for each method on each network."""
     kinds: dict[tuple[str, str], list[tuple[bool, float]]] = {}
     for config, cost in zip(runs, seconds, strict=True):
         kinds.setdefault((config.method, network(config)), []).append((config.n_valid > 0, cost))
@@ -217,4 +217,4 @@ def _print_costs(runs: list[Config], seconds: list[float], workers: int, as_json
         f"{len(runs)} runs: {duration(math.fsum(seconds))} of one core, {duration(wall)} with --workers {workers}."
     )
     if any(config.budget.shrink_every is not None for config in runs):
-        console.print("Those that lose their dead units while they train get cheaper on the way: they end sooner.")
+        console.print("Runs that remove dead units get cheaper as they train; the estimate includes a typical saving.")

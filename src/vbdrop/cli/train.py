@@ -50,7 +50,7 @@ SETTINGS = (
     "model", "model_arg", "data", "setting", "epochs", "batch", "lr", "schedule", "shrink_every", "seed", "normalise",
     "valid", "examples",
 )  # fmt: skip
-"""The options that say what is run, which a file of settings says, too."""
+"""The options that say what is run; a file of settings replaces all of them."""
 
 
 @app.command(epilog=EXAMPLES)
@@ -110,7 +110,7 @@ def train(
                 n_train=examples,
                 budget=budget,
             )
-        if not record_of(run, records).finished:  # what does not fit leaves no record
+        if not record_of(run, records).finished:  # settings that do not fit leave no record
             load_examples(run, data_dir)
             build(run.model, **run.model_args)
     torch.set_num_threads(threads)
@@ -130,7 +130,7 @@ def _recorded(path: Path, context: typer.Context) -> Config:
     sources = {name: context.get_parameter_source(name) for name in SETTINGS}
     given = [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if given:
-        raise typer.BadParameter(f"--config has the settings; give no {', '.join(given)} with it.")
+        raise typer.BadParameter(f"--config has all settings; it cannot be combined with {', '.join(given)}.")
     try:
         return from_dict(read_json(path))
     except RecordError as error:

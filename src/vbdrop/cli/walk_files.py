@@ -1,4 +1,4 @@
-"""The files of a run of `vbdrop.shrink`: its page, and beside it the models from which the page lets one choose."""
+"""The files of a run of `vbdrop.shrink`: its page and, beside it, the models that can be chosen on the page."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def write_walk(result: ShrinkResult, page: Path, name: str) -> tuple[list[str], 
     Args:
         result: The run.
         page: The page; its folder is created if it does not exist, and gets the models.
-        name: What the names of the models start with: ``name.safetensors``, ``name-2.0x.safetensors``.
+        name: The stem of the model files: ``name.safetensors``, ``name-2.0x.safetensors``.
 
     Returns:
         A line for each file, and the figures of the run with the names of the files.

@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 from vbdrop.data.errors import FetchError
 
 Progress = Callable[[str, int, int | None], None]
-"""Called repeatedly with what is going on, the bytes so far, and the total (None if unknown)."""
+"""Called repeatedly with the current activity, the bytes so far, and the total (None if unknown)."""
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0  # seconds without a byte

@@ -20,8 +20,8 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
     Args:
         name: A key of :data:`DATASETS`.
-        data_dir: A folder with the files, in torchvision's layout or flat. By default the folder in the
-            environment variable ``VBDROP_DATA``, then the cache that :func:`get` fills.
+        data_dir: A folder with the files, in torchvision's layout or flat. By default the folder in the environment
+            variable ``VBDROP_DATA``, then the cache that :func:`get` fills, then the system's folder of data sets.
 
     Raises:
         ValueError: The name is not in the table.
@@ -42,9 +42,9 @@ def get(name: str, data_dir: str | Path | None = None, progress: Progress = lamb
 
     Args:
         name: A key of :data:`DATASETS`.
-        data_dir: Where to look, and where to put it if it is missing; by default the folders of :func:`load`, and the
-            cache.
-        progress: Called with what is going on, the bytes so far and the total (or None).
+        data_dir: Where to look for the data set, and where to put it if it is missing; by default the folders of
+            :func:`load`, and the cache.
+        progress: Called with the current activity, the bytes so far and the total (or None).
 
     Raises:
         ValueError: The name is not in the table, or the set comes with the package.

@@ -11,7 +11,7 @@ from vbdrop.data.dataset import Dataset
 from vbdrop.data.errors import DataError
 
 BLOCK = 100
-"""How many neighbouring images are held out together if it is not known which of them belong together."""
+"""The number of neighbouring images held out together if it is not known which of them belong together."""
 
 SPLITS = {
     "image": "single images, drawn at random",

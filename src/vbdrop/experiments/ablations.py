@@ -2,9 +2,9 @@
 
 They are evaluated on the validation split, since the results decide what is kept: the test data play no part. The
 network and the budget are those of Table 4. Each row states all settings of the base, so that its meaning does not
-change with the method's defaults. The first rows change the published recipe, in one stage; the others what became the
-default, in three. The default and every change of it are also tried with sparse VD, so that the baseline is treated
-equally.
+change with the method's defaults. The first rows change the published recipe, which has one stage; the others change
+what became the default, which has three. The default and every change of it are also tried with sparse VD, so that the
+baseline is treated equally.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ CONVOLUTIONS = ("lenet-5",)
 """The columns of changes that concern convolutions alone."""
 
 CONV_EPOCHS = 30
-"""The epochs of LeNet-5 here, half of those of Table 4: its runs are the dearest."""
+"""The epochs of LeNet-5 here, half of those of Table 4: its runs are the most expensive."""
 
 
 def _change(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa: ANN401 -- hyper-parameters
@@ -183,7 +183,7 @@ _CONV = (
 )
 
 RIVALS = ("all-stages", "stages-cut", *(row.key for row in (*_RECIPE, *_CONV)))
-"""The rows that are also there for sparse VD: the recipe and all that is tried with it."""
+"""The rows that sparse VD also has: the recipe and every change that is tried with it."""
 
 
 def _twin(row: Row) -> Row:

@@ -22,8 +22,8 @@ WARM_UP, STEPS, OUTLIERS = 2, 16, 2
 ENOUGH = 0.5
 """After this many seconds no more steps are measured."""
 SHRUNK = 0.6
-"""The share of the time that a run takes if units that have stayed dead are removed on the way: 48 recorded runs on the
-LeNets took 0.31 to 0.97 of it, 0.53 in the middle."""
+"""The assumed share of the time that a run takes if units that have stayed dead are removed on the way: 48 recorded
+runs on the LeNets took 0.31 to 0.97 of it, with a median of 0.53."""
 _CLASSES = 10
 
 

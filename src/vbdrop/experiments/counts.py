@@ -13,7 +13,7 @@ from vbdrop.analysis.liveness import find_live
 from vbdrop.train import weight_layers
 
 EXAMPLES = 2
-"""As many examples are enough to trace a network."""
+"""This many examples are enough to trace a network."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class LayerCount:
     """The counts of a layer.
 
     A unit is alive if it lies on a path of non-zero weights from an input to an output of the network. Any other unit
-    is either a constant, which can be folded into a bias, or is not read.
+    either is a constant, which can be folded into a bias, or is not read.
 
     Attributes:
         name: Its name in the network.
@@ -123,7 +123,7 @@ def units(layers: Sequence[LayerCount]) -> list[int] | None:
 def _alive(facts: ChannelFacts) -> dict[str, tuple[int, int]]:
     """For the weight of each layer that reads all of its inputs, how many of these and of its outputs are alive.
 
-    What is a constant is not alive, though one of several constants may have to stay to carry the others.
+    A constant unit is not alive, though one of several constants may have to stay to carry the others.
     """
     liveness = find_live(facts)
     returned = torch.zeros_like(liveness.live)

@@ -21,7 +21,7 @@ def threshold_curve(
     Args:
         record: The record of a run that has ended.
         size: What is counted: non-zero weights, or weights between live units.
-        larger: Also at higher thresholds, which keep weights that are dead in the trained network.
+        larger: Whether to add higher thresholds, which keep weights that are dead in the trained network.
 
     Raises:
         RecordError: The file is damaged.

@@ -1,6 +1,6 @@
 """What a report shows of a run besides its figures: noise, pictures, error against size, calibration.
 
-The file ``details.json`` of a run has a few tens of kilobytes. It is made from the trained model when the run ends, or
+The file ``details.json`` of a run is a few tens of kilobytes. It is made from the trained model when the run ends, or
 later from the saved weights. Nothing in it depends on the clock or the machine's name.
 """
 

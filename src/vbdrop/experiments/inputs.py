@@ -21,7 +21,7 @@ class Examples(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is needed of a data set to plan a run on it."""
+    """What must be known about a data set to plan a run on it."""
 
     checksum: str
     train: int
@@ -47,7 +47,7 @@ def facts(data: str, data_dir: Path | None = None) -> Facts:
 
 
 def examples(config: Config, data_dir: Path | None = None) -> Examples:
-    """Load the examples of a run: split, cut, fitted to the network and normalised. The last ones are cached.
+    """Load the examples of a run: split, cut, fitted to the network and normalised. The most recent ones are cached.
 
     Raises:
         DataError: The data are missing or damaged.

@@ -19,7 +19,7 @@ VALUES, GAPS = ".values", ".gaps"
 
 
 def save_network(network: nn.Module, folder: Path) -> None:
-    """Save a plain network; of a sparse tensor, the non-zero values, each with its distance from the last one.
+    """Save a plain network; of a sparse tensor, only the non-zero values, each with its distance from the one before.
 
     Example:
         >>> import tempfile

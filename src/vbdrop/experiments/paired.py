@@ -1,8 +1,8 @@
 """Paired differences between two methods over their seeds: mean, confidence interval, and a test.
 
 Two runs with one seed start from the same weights and see the same batches, so they are a pair. The interval is that of
-Student's t for the mean of the differences. It describes other seeds on the same data: what other test images would
-change comes on top.
+Student's t for the mean of the differences. It describes other seeds on the same data; the variation due to other
+test images comes on top.
 """
 
 import math
@@ -14,7 +14,7 @@ LEAST = 3
 """Below this many pairs nothing is decided, and no interval is given."""
 
 LEVEL = 0.95
-"""The level of an interval; a test decides at one minus it."""
+"""The level of an interval; a test decides at one minus this level."""
 
 COUNTED = 0.01
 """The least standard deviation of differences of errors, in points: one example of 10,000. Errors are counts, and a few

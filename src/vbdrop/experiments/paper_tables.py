@@ -6,7 +6,8 @@ schedules of the papers whose settings it follows. If epochs are expensive, ther
 table prints its own.
 
 A trial has half the epochs. Settings are chosen once for all widths of a network (Tables 1 and 2), and separately for
-each architecture (Tables 4 and 5). A row that the paper does not have is there for the width on which it is chosen.
+each architecture (Tables 4 and 5). A row that the paper does not have exists only for the width on which its
+settings are chosen.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ LEARNED_RATES = METHODS["vbd-rates"].knobs
 
 
 def _regularisers(*keys: str, own: Mapping[str, str] = MappingProxyType({})) -> tuple[Row, ...]:
-    """The rows of a table; ``own`` maps those that the paper does not have in it to the only column that they have."""
+    """The rows of a table; ``own`` maps each row that the paper's table does not have to its only column."""
     rows = (_REGULARISERS[key] for key in keys)
     return tuple(replace(row, only=(own[row.key],)) if row.key in own else row for row in rows)
 

@@ -63,7 +63,7 @@ class RunsSummary:
 
 
 class Worker(Protocol):
-    """Makes one run after the other, and puts what happens into the queue of the runner."""
+    """Makes one run after another, and puts what happens into the queue of the runner."""
 
     config: Config | None
     """The run that it is making."""
@@ -79,7 +79,7 @@ class Worker(Protocol):
 
 
 Events: TypeAlias = "queue.Queue[tuple[Worker, dict[str, Any]]]"
-"""What workers tell a runner, as :func:`vbdrop.experiments.worker.serve` does; ``died`` for one that is gone."""
+"""What workers report to a runner, as :func:`vbdrop.experiments.worker.serve` does; ``died`` for one that is gone."""
 
 
 class Cluster(Protocol):
@@ -129,7 +129,7 @@ class _Process:
             stderr=self._errors,
             text=True,
             env={**os.environ, **one_thread},
-            start_new_session=True,  # Ctrl-C is the runner's, which then stops its workers
+            start_new_session=True,  # Ctrl-C goes to the runner, which then stops its workers
         )
         self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
         self._reader.start()
@@ -144,7 +144,7 @@ class _Process:
     def start(self, config: Config, task: dict[str, Any]) -> None:
         self.config = config
         if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # it died, and its reader says so
+            with suppress(BrokenPipeError):  # it died, and its reader reports that
                 self._process.stdin.write(json.dumps({**task, "config": config.as_dict()}) + "\n")
                 self._process.stdin.flush()
 
@@ -162,7 +162,7 @@ class _Process:
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
-                with suppress(BrokenPipeError):  # of a task that it did not read
+                with suppress(BrokenPipeError):  # a task that it did not read is still buffered
                     stream.close()
 
 
@@ -176,7 +176,7 @@ class Runner:
     Args:
         records: The folder of records.
         workers: The number of processes.
-        cluster: Where the runs are made, in the place of processes of this machine.
+        cluster: Where the runs are made, instead of in processes of this machine.
         data_dir: The folder of the data.
         keep_weights: Keep the trained models.
         watcher: Receives the events.
@@ -235,7 +235,7 @@ class Runner:
                 except queue.Empty:
                     if elsewhere:
                         elsewhere.clear()
-                        runs = None  # it may have ended there
+                        runs = None  # the run may have ended in the other runner
                     continue
                 if event["kind"] == "progress" and worker.config is not None:
                     begun.add(worker.config.id)

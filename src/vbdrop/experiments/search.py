@@ -1,6 +1,6 @@
 """Which trials a choice needs: the next ones follow from the results so far, by one rule for all methods.
 
-Two rules, by what a table is about. Both end with the means over all seeds of a trial.
+There are two rules, depending on what a table is about. Both end with the means over all seeds of a trial.
 
 - `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds, except
   those that are clearly worse than the best one (:func:`vbdrop.experiments.selection.hopeful`).
@@ -57,8 +57,8 @@ def halving(
 
     Args:
         count: The number of settings.
-        ended: Returns whether a setting has ended with its first so many seeds.
-        order: Orders settings that have ended with one seed, the best one first, without those that have no hope.
+        ended: Maps a setting and a number n of seeds to whether its runs with the first n seeds have ended.
+        order: Orders settings that have ended with one seed, the best one first, without the hopeless ones.
 
     Example:
         >>> halving(4, lambda index, seeds: seeds == 1, lambda tried: sorted(tried, reverse=True)).seeds
@@ -77,8 +77,8 @@ def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> Needed
 
     Args:
         count: The number of settings, in the order of their pressure, the weakest one first.
-        good: Returns whether a setting is good enough, by the mean over its first so many seeds; None if these have not
-            ended.
+        good: Maps a setting and a number n of seeds to whether the mean over its first n seeds is good enough; None if
+            these have not ended.
 
     Example:
         >>> asked = along_a_scale(6, lambda index, seeds: index < 4)

@@ -13,7 +13,7 @@ from vbdrop.experiments.environment import installed_version, processor
 from vbdrop.train.files import RecordError, read_json, write_json
 
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""A measurement is made again after this time: the code of a step changes, and so do machines."""
+"""A measurement is repeated after this time: the code of a step changes, and so do machines."""
 
 
 def default_file() -> Path:
@@ -88,4 +88,4 @@ class StepTimes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self.path, entries)
         except OSError:
-            pass  # a cache that cannot be written is none
+            pass  # without a writable cache, the times are just measured again

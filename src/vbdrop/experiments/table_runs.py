@@ -149,7 +149,7 @@ class Book:
         return Cell(row, column, tuple(trials), reference, tuple(order), tuple(finals), tuple(results), trials_left)
 
     def _best_other(self, column: Column) -> str | None:
-        """The row of the paper that is the best on validation data of those with one seed; None until all are decided.
+        """Of the paper's rows with one seed, the best one on validation data; None until all are decided.
 
         It gets all seeds of the column, so that the paper's method is compared with the best of the others.
         """
@@ -256,7 +256,7 @@ class Book:
         return list(runs.values())
 
     def trials_ahead(self, cell: Cell) -> list[Config]:
-        """Return the unfinished trials of a cell, and stand-ins for as many as are expected besides: for their cost."""
+        """Return the unfinished trials of a cell, and stand-ins for further expected ones, to estimate their cost."""
         left = [config for config in cell.trial_runs if self.result(config) is None]
         known = {config.id for config in cell.trial_runs}
         column = self.protocol.column(cell.column.select_on) if cell.column.select_on else cell.column
@@ -353,9 +353,9 @@ def _recorded_checksums(records: Path) -> dict[str, str]:
 
 
 def _fixed(row: Row) -> dict[str, object]:
-    """The settings that make a run one of this row: what it fixes, and the words that it leaves at their defaults.
+    """The settings by which a run belongs to this row: what it fixes, and strings that it leaves at their defaults.
 
-    A word says which method it is, not how strong: ``weighting`` alone is what separates VIBNet from VBD on gates.
+    A string selects a variant of the method, not its strength: only ``weighting`` separates VIBNet from VBD on gates.
     """
     knobs = knobs_of(row)
     every = make_method(row.method, row.fixed).settings()

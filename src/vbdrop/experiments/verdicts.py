@@ -54,8 +54,8 @@ class Claim:
 def with_the_best(table: Table) -> list[Pair]:
     """Return each cell of the paper's method with all others of its column that the paper has.
 
-    The table asks for all seeds of some rows, and of that which is the best on validation data among the others. Those
-    with one seed show a direction.
+    The table asks for all seeds of some rows, and of the best of the others on validation data. Rows with one seed only
+    show a direction.
     """
     return [
         (cell, other)
@@ -106,7 +106,7 @@ def judge(claim: str, found: Sequence[Contest], unmade: int = 0) -> Verdict:
     Args:
         claim: The claim.
         found: The comparisons; in each, a negative difference is in favour of the claim.
-        unmade: How many more are to be made where our method gets enough runs to decide.
+        unmade: How many comparisons are still missing for which our method gets enough runs to decide.
     """
     word, reason = _judged(found, unmade)
     return Verdict(claim, word, reason, tuple(found))

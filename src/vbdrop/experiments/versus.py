@@ -23,7 +23,7 @@ Basis: TypeAlias = Literal["error", "one size", "dominance", "trade-off"]
 BY_ERROR: Basis = "error"
 
 RIVALS = ("vd", "vd-low-error")
-"""The rows with which a row of the paper's own method is compared seed by seed; a low-error row with its like."""
+"""The rows with which the paper's own method is compared seed by seed: the second one for a row of low error."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def pairs(table: Table) -> list[Pair]:
 
 
 def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
-    """Compare pairs of cells as far as both have been run; the same runs once, though two rows may have chosen them.
+    """Compare pairs of cells that have both been run; the same runs only once, even if two rows have chosen them.
 
     Example:
         >>> from pathlib import Path
@@ -128,7 +128,7 @@ def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
     for ours, rival in compared:
         each = contest(table, ours, rival)
         if each is not None:
-            found[ours.runs, rival.runs] = each  # of two, the row of the high sparsity that comes after the other
+            found[ours.runs, rival.runs] = each  # of two rows, keep the later one, that of high sparsity
     return list(found.values())
 
 

@@ -64,7 +64,7 @@ def made(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> dict[st
         say: Called with the progress, now and then.
 
     Returns:
-        How it ended.
+        The last line for the runner: ``finished``, ``busy`` or ``failed``, with the error.
     """
     data_dir = task["data_dir"]
     try:
@@ -77,7 +77,7 @@ def made(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> dict[st
         )
     except BusyError:
         return {"kind": "busy"}
-    except Exception as error:  # a run that fails must not take the others with it
+    except Exception as error:  # a run that fails must not stop the others
         said = str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
         return {"kind": "failed", "error": said.strip() or type(error).__name__, "trace": traceback.format_exc()}
     return {"kind": "finished"}

@@ -61,9 +61,10 @@ def check_inputs(inputs: Inputs) -> list[Inputs]:
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """The tensors that a model returns, in order, from any nested structure; it may write to its inputs.
+    """The tensors that a model returns, in order, from any nested structure.
 
-    A model that draws random numbers gets the same ones in every call.
+    The model gets copies of the inputs, so it may write to them. If it draws random numbers, they are the same in every
+    call.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -78,7 +79,8 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
         The largest absolute difference.
 
     Raises:
-        ExportError: They differ by more than the tolerance, or one of them cannot be run, or not for every batch size.
+        ExportError: The outputs differ by more than the tolerance, or the model or the file cannot be run, perhaps only
+            for some batch sizes.
     """
     largest = 0.0
     for batch in check_inputs(inputs):
@@ -91,7 +93,7 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
         if [_extent(value) for value in expected] != [_extent(value) for value in actual]:
             given, wanted = ([tuple(value.shape) for value in values] for values in (actual, expected))
             raise ExportError(
-                f"{path.name} gives outputs of the shapes {given}, the model {wanted}. Nothing was written."
+                f"{path.name} gives outputs of shapes {given}, but the model gives {wanted}. Nothing was written."
             )
         try:
             largest = max([largest, *(_difference(a, b, path) for a, b in zip(expected, actual, strict=True))])
@@ -99,8 +101,8 @@ def verify(model: nn.Module, run: Runtime, inputs: Inputs, path: Path) -> float:
             if not _draws_random_numbers(model, batch):
                 raise
             raise ExportError(
-                f"{error} The model draws random numbers, and the file others: export a model that takes them as an "
-                "input, or that draws none in eval mode."
+                f"{error} The model draws random numbers, and the file draws different ones: export a model that takes "
+                "them as an input, or that draws none in eval mode."
             ) from error
     return largest
 

@@ -33,7 +33,7 @@ def _clamp(low: Bound, high: Bound) -> str:
     if any(bound is not None and np.isnan(np.float32(bound)) for bound in (low, high)):
         return "v + NAN"
     if low is not None and high is not None:
-        low = min(low, high)  # if they cross, everything is the upper one
+        low = min(low, high)  # if the bounds cross, every value becomes the upper one
     expression = "v"
     if high is not None:
         expression = f"(v > {literal(high)} ? {literal(high)} : v)"
@@ -92,7 +92,7 @@ ACTIVATIONS: dict[str, Callable[[Arguments], str]] = {
     "celu": lambda a: _elu(a["alpha"], 1.0, 1.0 / a["alpha"]),
     "selu": lambda a: _elu(1.6732632423543772, 1.0507009873554805),
     "hardsigmoid": lambda a: "v < -3.0f ? 0.0f : v > 3.0f ? 1.0f : v / 6.0f + 0.5f",
-    # in torch's order of operations, which makes a NaN of minus infinity
+    # in torch's order of operations, which turns minus infinity into NaN
     "hardswish": lambda a: "v * (v < -3.0f ? 0.0f : v > 3.0f ? 6.0f : v + 3.0f) / 6.0f",
     "log_sigmoid": lambda a: "(v < 0.0f ? v : 0.0f) - log1pf(expf(-fabsf(v)))",
     "abs": lambda a: "fabsf(v)",

@@ -52,8 +52,8 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
     """Write a model as ``.onnx``, ``.pt2`` or ``.c``, and check that the file gives the same outputs as the model.
 
     The check runs the real thing: ONNX Runtime, the reloaded program, or the compiled C, on one sample and on a batch.
-    If they disagree, an error is raised and no file is left. Without a C compiler the C is written and reported as not
-    verified. Existing files are replaced only at the very end, all of them or none.
+    If they disagree, an error is raised and no file is left behind. Without a C compiler, the C source is written and
+    reported as not verified. Existing files are replaced only at the very end, all of them or none.
 
     The file agrees with the model for finite inputs. A NaN or an infinity can spread differently: ONNX may multiply
     inputs that the model does not use by zero, and C may skip weights that are zero.
@@ -67,7 +67,7 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
         The files, their size, and the largest difference from the model; it can be printed.
 
     Raises:
-        TypeError: ``small`` is not a model, or ``path`` not a path.
+        TypeError: ``small`` is not a model, or ``path`` is not a path.
         ValueError: The ending is unknown, the folder does not exist, or there are no example inputs.
         ImportError: The format needs a package that is not installed.
         ExportError: The model cannot be written in this format (the message names the operation), or the file does not
@@ -98,7 +98,7 @@ def export(small: Compressed | nn.Module, path: str | Path, example_inputs: Tens
 
 
 def _write_together(contents: dict[Path, bytes]) -> None:
-    """Write several files; if one cannot be written, those before it are as they were."""
+    """Write several files; if one cannot be written, restore those that were written before it."""
     with ExitStack() as undo:
         for path, content in reversed(contents.items()):  # the header of a C file first
             old = path.read_bytes() if path.is_file() else None

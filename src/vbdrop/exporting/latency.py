@@ -15,9 +15,9 @@ def interleaved(cases: Mapping[str, Case], rounds: int, round_seconds: float = 5
 
     Args:
         cases: Name -> function to time.
-        rounds: The number of rounds, after one that does not count.
+        rounds: The number of rounds, after one warm-up round.
         round_seconds: The least time for one figure; quick calls are repeated. It is shorter than the system's time
-            slices, so that other programs disturb few figures and the median not at all.
+            slices, so that other programs disturb only a few figures, and not the median.
 
     Returns:
         Name -> seconds per call, one entry per round.

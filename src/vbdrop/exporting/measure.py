@@ -92,7 +92,7 @@ def measure(
         exports: The results of `vbdrop.export` for the small model.
         example_inputs: A batch of real inputs; by default those of ``small``. C skips zeros in them.
         batches: The batch sizes to time.
-        rounds: How often everything is timed.
+        rounds: How many times everything is timed.
 
     Returns:
         A printable table, with the ratios.
@@ -128,7 +128,7 @@ def measure(
 
 
 def time_runtimes(runtimes: dict[str, Runtime], inputs: Inputs, batch: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds per call; single samples are taken in turn, a larger batch is always the same."""
+    """Seconds per call; single samples are taken in turn, while a larger batch is always the same."""
     samples = [resized(inputs, batch)]
     if batch == 1:
         count = min(SAMPLES, len(inputs[0]))
@@ -151,7 +151,7 @@ def _is_count(value: object) -> bool:
 
 
 def _free_name(name: str, path: Path, taken: Collection[str]) -> str:
-    """`name`, if it is taken with the file's name, and if that is taken too with its whole path."""
+    """`name`; if it is taken, with the file's name added; if that is taken, too, with the whole path."""
     names = (name, f"{name}, {path.name}", f"{name}, {path}")
     return next((free for free in names if free not in taken), names[-1])
 

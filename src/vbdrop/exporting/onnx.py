@@ -94,7 +94,7 @@ def _about_precision(path: Path) -> str:
     if not others:
         return ""
     names = " and ".join(kinds.DataType.Name(kind).lower() for kind in others)
-    return f". The model is in {names}, in which it lacks operations: export model.float()"
+    return f". The model is in {names}, for which ONNX Runtime lacks operations: export model.float()"
 
 
 def ort_value(array: NDArray[Any]) -> Any:  # noqa: ANN401 -- onnxruntime has no types

@@ -1,6 +1,6 @@
 """Merges a selection of inputs into the product that follows it, if that is faster.
 
-A small model selects the inputs that it needs. ONNX Runtime copies them one by one, at some nanoseconds each, while a
+A small model selects the inputs that it needs. ONNX Runtime copies them one by one, at a few nanoseconds each, while a
 product over all inputs, with zeros for those that are not needed, takes a small fraction of a nanosecond per weight.
 """
 
@@ -58,7 +58,7 @@ def _product_of(selection: Any, readers: dict[str, list[Any]], constants: dict[s
 
 
 def _axis_size(graph: Any, name: str) -> int | None:  # noqa: ANN401 -- a protobuf message
-    """The size of the second axis of a matrix, if the graph has it."""
+    """The size of the second axis of a matrix, if the graph states it."""
     for value in (*graph.input, *graph.value_info):
         if value.name == name:
             dimensions = value.type.tensor_type.shape.dim

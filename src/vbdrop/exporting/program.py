@@ -18,10 +18,10 @@ from vbdrop.exporting.errors import ExportError, telling
 from vbdrop.exporting.quiet import quiet_torch
 
 FIXED_BATCH = (
-    "its forward has the number of examples as a constant. In a trace, `len(x)` and `int(x.shape[0])` are constants, "
-    "too; write `x.shape[0]`, or `x.flatten(1)` instead of `x.view(len(x), -1)`."
+    "its forward treats the number of examples as a constant. In a trace, `len(x)` and `int(x.shape[0])` are "
+    "constants, too; write `x.shape[0]`, or `x.flatten(1)` instead of `x.view(len(x), -1)`."
 )
-"""What is wrong with a forward that is valid for one size of batch, as a trace sees it."""
+"""Why a forward that, once traced, is valid for only one batch size cannot be exported."""
 
 
 def batch_shapes(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def trace_program(model: nn.Module, inputs: Inputs) -> ExportedProgram:
     """Trace a model in eval mode for batches of any size.
 
     Raises:
-        ExportError: `torch.export` cannot trace it, or it works for one batch size only.
+        ExportError: `torch.export` cannot trace it, or it works for only one batch size.
     """
-    several = resized(inputs, BATCH)  # torch would take one sample as the only size
+    several = resized(inputs, BATCH)  # with one sample, torch would fix the batch size at 1
     with tracing("torch.export cannot trace the model for batches of any size"), masks_as_given():
         try:
             return torch.export.export(model, several, dynamic_shapes=batch_shapes(model, several))
-        except Exception as error:  # the class of torch for it is private
+        except Exception as error:  # torch's class for this error is private
             if "specialized it to be a constant" not in str(error):
                 raise
             raise ExportError(FIXED_BATCH) from error

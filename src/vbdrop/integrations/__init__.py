@@ -1,4 +1,4 @@
-"""Trainers of other packages: what they need to train a converted model, each in a file that is imported by itself."""
+"""Support for the trainers of other packages, one module for each; import the one that you need."""
 
 from vbdrop.integrations.scalars import scalars
 

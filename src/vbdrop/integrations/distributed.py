@@ -1,4 +1,4 @@
-"""Shrinking in the middle of a training with several processes: one plan for all ranks."""
+"""Shrinks a model during distributed training, with one plan for all ranks."""
 
 from typing import Any
 
@@ -19,23 +19,24 @@ def shrink_ranks_(
     plans: list[Plan] | None = None,
     **options: Any,  # noqa: ANN401 -- as DistributedDataParallel takes them
 ) -> DistributedDataParallel:
-    """Remove from the model of all ranks, and from their optimizers, what is dead, and wrap it again.
+    """Remove what is dead from the model and the optimizer of every rank, and wrap the model again.
 
-    Call it on every rank at the same step. The first rank makes the plan, the others get it from there.
+    Call it on every rank at the same step. The first rank makes the plan and sends it to the others.
 
     Args:
         wrapped: The model inside `torch.nn.parallel.DistributedDataParallel`; it cannot be used afterwards.
         example_inputs: Inputs that the model accepts.
         optimizer: The optimizer of this rank.
-        plans: Gets the plan appended, for a checkpoint: a fresh model and its optimizer have the shapes of this one
-            after `vbdrop.apply_plan_` with each of them.
+        plans: A list to which the plan is appended, for a checkpoint: `vbdrop.apply_plan_` with each plan in turn gives
+            a fresh model and its optimizer the shapes of this one.
         options: Arguments for the new `DistributedDataParallel`.
 
     Returns:
-        The smaller model, wrapped; the same object as before where nothing was dead.
+        The smaller model, wrapped; the same object as before if nothing was dead.
 
     Raises:
-        RuntimeError: If the ranks have different models; nothing is changed then.
+        RuntimeError: If the ranks have different models or the first rank cannot make a plan; nothing has been changed
+            then. Also if the smaller models differ.
     """
     if not isinstance(wrapped, DistributedDataParallel):
         raise TypeError(f"`wrapped` must be a DistributedDataParallel; got {type(wrapped).__name__}.")
@@ -53,13 +54,13 @@ def shrink_ranks_(
 
 
 def _plan_of_first(model: nn.Module, example_inputs: Any, group: Any) -> Plan:  # noqa: ANN401
-    """The plan that the first rank makes, on every rank; where it fails, all of them raise its error."""
+    """The plan of the first rank, sent to all ranks; if that rank fails, all of them raise an error."""
     said: list[str | None] = [None, None]
     if dist.get_rank(group) == 0:
         try:
             with torch.random.fork_rng(devices=[]):
                 said[0] = compress(model, example_inputs, rewrite=False, recalibrate=False).plan.to_json()
-        except Exception as error:  # the others wait for an answer
+        except Exception as error:  # the other ranks wait for an answer
             said[1] = f"{type(error).__name__}: {error}"
     dist.broadcast_object_list(said, group=group, group_src=0)
     if said[0] is None:
@@ -68,7 +69,7 @@ def _plan_of_first(model: nn.Module, example_inputs: Any, group: Any) -> Plan:  
 
 
 def _check_same(own: str, what: str, group: Any) -> None:  # noqa: ANN401
-    """See that all ranks say the same."""
+    """Check that all ranks have the same value."""
     said: list[str | None] = [None] * dist.get_world_size(group)
     dist.all_gather_object(said, own, group=group)
     others = [rank for rank, each in enumerate(said) if each != said[0]]

@@ -1,4 +1,4 @@
-"""Packages that only one integration needs, imported on demand; the error for a missing one says how to install it."""
+"""Imports a package that only one integration needs; if it is missing, the error says how to install it."""
 
 import importlib
 from typing import Any
@@ -9,7 +9,7 @@ def imported(module: str, extra: str) -> Any:  # noqa: ANN401 -- a module, whose
 
     Args:
         module: The module's full name.
-        extra: The extra of vbdrop that has its package.
+        extra: The extra of vbdrop that installs its package.
 
     Raises:
         ImportError: If the package, or something that it needs, is not installed.

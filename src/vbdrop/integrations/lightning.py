@@ -16,38 +16,37 @@ from vbdrop.objective import ELBO
 pl: Any = imported("lightning.pytorch", "lightning")
 
 STATE_KEY = "VBDropCallback"
-"""Where a checkpoint has the state of the callback."""
+"""The key of the callback's state in a checkpoint."""
 
 
 class VBDropCallback(pl.Callback):
-    """Trains a `LightningModule` as a Bayesian model, without a change in its code.
+    """Trains a `LightningModule` as a Bayesian model, without any change to its code.
 
-    The module is converted before ``configure_optimizers`` is called. Its ``training_step`` returns the negative log
-    likelihood alone, as a mean over the batch; the gradient of the KL is added right before every step of the
-    optimizer, also with ``accumulate_grad_batches``. ``gradient_clip_val`` clips the gradients of the likelihood
-    alone. Rates in parameter groups with weight decay are moved to groups without. Once per epoch, `vbdrop.scalars` are
-    logged.
+    The module is converted before ``configure_optimizers`` is called. Its ``training_step`` returns only the negative
+    log likelihood, as a mean over the batch; the gradient of the KL is added right before every step of the optimizer,
+    also with ``accumulate_grad_batches``. ``gradient_clip_val`` clips only the gradients of the likelihood. Rates are
+    moved out of parameter groups with weight decay. Once per epoch, `vbdrop.scalars` are logged.
 
-    A checkpoint has everything that is needed to go on, also if the model has been made smaller before. With a target,
-    the ``best_model_path`` of a `ModelCheckpoint` is one that has its size.
+    A checkpoint has everything that is needed to resume, even if the model had already been made smaller. With a
+    target, the ``best_model_path`` of a `ModelCheckpoint` is that of a model with the target's size.
 
     Args:
-        modes: How the model is converted, such as `vbdrop.Units`; none if it is converted before it comes here.
+        modes: How the model is converted, such as `vbdrop.Units`; none if it is already converted.
         n_train: The number of training examples.
         submodule: The name of the part of the module that is converted; the whole module by default.
-        rate_lr: The learning rate of the rates; None for that of the weights, or with a target for one with which the
-            log variances get from alive to dead while it presses.
+        rate_lr: The learning rate of the rates; None for that of the weights or, with a target, for one at which the
+            log variances can go from alive to dead within the press stage.
         shrink_every: The number of epochs after which dead units are removed from the model; None for never.
         example_inputs: Inputs that the (sub)module accepts, for ``shrink_every``, ``compress_at_end`` and a target.
             With a target, `vbdrop.Units` gets one gate per channel group.
-        compress_at_end: Whether the trained model is compressed, with BatchNorm statistics that are computed again
-            from the training data; see `compressed`.
+        compress_at_end: Whether the trained model is compressed, with BatchNorm statistics recomputed from the training
+            data; see `compressed`.
         log: Whether scalars are logged.
         objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
             is the trainer's ``max_epochs`` or ``max_steps``, whichever ends first.
 
     Attributes:
-        compressed: What `vbdrop.compress` gave, after a training with ``compress_at_end``.
+        compressed: The result of `vbdrop.compress`, after training with ``compress_at_end``.
 
     Example:
         >>> import vbdrop
@@ -83,29 +82,29 @@ class VBDropCallback(pl.Callback):
 
     @property
     def elbo(self) -> ELBO:
-        """The objective, once the training has started."""
+        """The objective, once training has started."""
         return self._session.elbo
 
     @property
     def state_key(self) -> str:
-        """The same key for a subclass, so that `restore_` finds it."""
+        """The key of the state; the same for every subclass, so that `restore_` finds it."""
         return STATE_KEY
 
-    # Lightning calls what follows
+    # hooks that Lightning calls
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401 -- Lightning's own types
         """Convert the module."""
         if self._shrink_every is not None and trainer.world_size > 1:
             raise ValueError(
                 "`shrink_every` must be None with several processes: the wrapped model cannot change its shapes in "
-                f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in a loop of your own."
+                f"training; got {self._shrink_every!r}. Use compress_at_end, or shrink in your own loop."
             )
         epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
         steps = trainer.max_steps if trainer.max_steps > 0 and epochs is None else None
         self._session.prepare_(pl_module.get_submodule(self._submodule), steps=steps, epochs=epochs)
         own = pl_module.on_load_checkpoint
 
-        def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning tells callbacks after it has loaded
+        def reshape_and_load(checkpoint: dict[str, Any]) -> None:  # Lightning calls callbacks only after loading
             states = checkpoint.get("callbacks", {})
             if self.state_key in states:
                 self._session.reshape_(states[self.state_key])
@@ -114,11 +113,11 @@ class VBDropCallback(pl.Callback):
         pl_module.on_load_checkpoint = reshape_and_load
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        """Leave the module's own hook behind."""
+        """Restore the module's own hook."""
         pl_module.__dict__.pop("on_load_checkpoint", None)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Attach the KL to the optimizers, which are there now; their state is restored after this."""
+        """Attach the KL to the optimizers, which now exist; their state is restored after this."""
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         steps = trainer.estimated_stepping_batches
         steps = int(steps) if 0 < steps < math.inf else None
@@ -127,12 +126,12 @@ class VBDropCallback(pl.Callback):
         self._session.attach(*trainer.optimizers, schedulers=schedulers, steps=steps)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Tell the warm-up."""
+        """Pass the epoch to the warm-up."""
         self.elbo.epoch = trainer.current_epoch
         self._nll_sum, self._nll_count = 0.0, 0
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
-        """See whether the model has the size of its target."""
+        """Record whether the model has already been cut to its target."""
         self._was_cut = self._session.is_cut
 
     def on_train_batch_end(
@@ -143,7 +142,7 @@ class VBDropCallback(pl.Callback):
         batch: Any,  # noqa: ANN401
         batch_idx: int,
     ) -> None:
-        """Keep the negative log likelihood for the log; once a target is reached, forget the best larger model."""
+        """Add up the negative log likelihood for the log; once a target is reached, forget the best larger model."""
         if self._session.is_cut and not self._was_cut:
             _forget_best(trainer)
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
@@ -152,7 +151,7 @@ class VBDropCallback(pl.Callback):
             self._nll_count += 1
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Log, and shrink where that is due."""
+        """Log, and shrink the model if that is due."""
         if self._log:
             found = scalars(self.elbo.model, self.elbo, prefix="vbdrop/")
             if self._nll_count:
@@ -164,14 +163,14 @@ class VBDropCallback(pl.Callback):
             self._session.shrink_(self._inputs(pl_module), trainer.optimizers[0])
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Detach the KL, and compress the model if that was asked for."""
+        """Detach the KL, and compress the model if requested."""
         self._session.end()
         if self._compress_at_end:
             batches = _moved(trainer.train_dataloader, pl_module)
             self.compressed = compress(self.elbo.model, self._inputs(pl_module), recalibrate=batches)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
-        """Detach the KL, and leave the module's own hook behind; Lightning does not call `teardown` then."""
+        """Detach the KL and restore the module's own hook, since Lightning does not call `teardown` in this case."""
         self._session.detach()
         self.teardown(trainer, pl_module, "fit")
 
@@ -183,13 +182,13 @@ class VBDropCallback(pl.Callback):
         return self._session.state_dict() if self._session.is_prepared else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         if state_dict:
             self._session.load_state_dict(state_dict)
 
 
 def _forget_best(trainer: Any) -> None:  # noqa: ANN401
-    """Let the `ModelCheckpoint` callbacks choose among the models from now on."""
+    """Make the `ModelCheckpoint` callbacks choose only among later models."""
     for callback in trainer.checkpoint_callbacks:
         if getattr(callback, "monitor", None) is not None:
             callback.best_k_models, callback.best_model_score = {}, None
@@ -209,12 +208,12 @@ def restore_(
     submodule: str = "",
     example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
 ) -> nn.Module:
-    """Give a fresh, plain `LightningModule` the conversion, the shapes and the tensors of a checkpoint.
+    """Give a newly built, plain `LightningModule` the conversion, shapes and tensors of a checkpoint.
 
     Args:
         pl_module: The module as it is built, before any conversion.
-        checkpoint: What `torch.load` read from the file that a `Trainer` with a `VBDropCallback` has written.
-        submodule: The name of the part that was converted, as the callback had it.
+        checkpoint: The result of `torch.load` for a file written by a `Trainer` with a `VBDropCallback`.
+        submodule: The name of the part that was converted, as passed to the callback.
         example_inputs: Inputs that this part accepts, if it was converted with them.
 
     Returns:
@@ -225,7 +224,7 @@ def restore_(
     """
     state = checkpoint.get("callbacks", {}).get(STATE_KEY)
     if not state:
-        raise ValueError("`checkpoint` must be one that was written with a VBDropCallback; it has no state of one.")
+        raise ValueError("`checkpoint` must have been written with a VBDropCallback; it has no state of one.")
     restore_shape_(pl_module.get_submodule(submodule), state, example_inputs)
     pl_module.load_state_dict(checkpoint["state_dict"])
     return pl_module

@@ -1,4 +1,4 @@
-"""Rates in parameter groups of their own, in an optimizer that somebody else has built."""
+"""Moves the rates into their own parameter groups, in an optimizer that a trainer has built."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from vbdrop.objective import noisy_tensors
 from vbdrop.objective.decay import rate_parameters
 
 LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")
-"""The options of a group that are learning rates; schedulers write all but the first."""
+"""The options of a group that are learning rates; schedulers add all but the first."""
 
 SCALED = ("base_lrs", "max_lrs", "min_lrs", "max_lr", "min_lr")
-"""The lists of schedulers with one learning rate per parameter group."""
+"""The attributes of schedulers that list one learning rate per parameter group."""
 
 COPIED = ("lr_lambdas", "base_momentums", "max_momentums", "_last_lr")
-"""The lists of schedulers with one other entry per parameter group; ``_last_lr`` follows the group."""
+"""The attributes of schedulers that list something else per group; ``_last_lr`` follows the group's ``lr``."""
 
 
 def separate_rates_(
@@ -30,18 +30,18 @@ def separate_rates_(
     schedulers: Iterable[object] = (),
     others: Iterable[Optimizer] = (),
 ) -> None:
-    """Let an optimizer train the rates of a model without weight decay, in place.
+    """Make an optimizer train the rates of a model without weight decay, in place.
 
-    Rates in a group with weight decay, or with ``rate_lr`` all rates, move to a new group with the same options but
-    these. Rates that the optimizer does not have are added to it.
+    Rates in a group with weight decay (with ``rate_lr``, all rates) move to a new group that is otherwise the same.
+    Rates that the optimizer does not have are added to it.
 
     Args:
         model: A converted model.
         optimizer: An optimizer that trains weights of the model.
-        rate_lr: The learning rate of the rates; None for that of the group in which they are. Schedulers change it as
-            they change that of the weights; with `torch.optim.lr_scheduler.OneCycleLR` it is the largest one.
-        variance_lr: The learning rate of the log variances and log alphas alone; the means of gates are left out.
-        schedulers: The learning rate schedulers, which have to know of new groups; those of other optimizers are
+        rate_lr: The learning rate of the rates; None for that of their current group. Schedulers change it as they
+            change that of the weights; with `torch.optim.lr_scheduler.OneCycleLR` it is the largest one.
+        variance_lr: The learning rate of only the log variances and log alphas, not of the means of gates.
+        schedulers: The learning rate schedulers, which must be extended to new groups; those of other optimizers are
             ignored.
         others: The other optimizers of the model; rates that they train are not added to this one.
 
@@ -75,7 +75,7 @@ def base_lr(group: Mapping[str, Any]) -> float:
 
 
 def _per_group_lists(optimizer: Optimizer, schedulers: Iterable[object]) -> list[tuple[str, list[Any]]]:
-    """The lists in which the schedulers of an optimizer have one entry per group, each once, with their names."""
+    """The lists, each once and with its name, in which schedulers of an optimizer have one entry per group."""
     found: dict[int, tuple[str, list[Any]]] = {}
     for scheduler in schedulers:
         if getattr(scheduler, "optimizer", optimizer) is optimizer:
@@ -90,7 +90,7 @@ def _per_group_lists(optimizer: Optimizer, schedulers: Iterable[object]) -> list
 
 
 def _move_(optimizer: Optimizer, ids: set[int], lr: float | None, lists: list[tuple[str, list[Any]]]) -> None:
-    """Move parameters into groups of their own, without weight decay: all of them with ``lr``, else decayed ones."""
+    """Move parameters into their own groups, without weight decay: all of them with ``lr``, else only decayed ones."""
     for index, group in enumerate(list(optimizer.param_groups)):
         found = [parameter for parameter in group["params"] if id(parameter) in ids]
         if not found or not (group.get("weight_decay") or lr is not None):
@@ -111,7 +111,7 @@ def _add_group_(optimizer: Optimizer, parameters: list[Any], lists: list[tuple[s
 
 
 def _make_rate_group_(optimizer: Optimizer, index: int, lr: float | None, lists: list[tuple[str, list[Any]]]) -> None:
-    """Take the weight decay from a group, and scale its learning rate and schedules so that it starts from ``lr``."""
+    """Set the weight decay of a group to 0, and scale its learning rate and schedules so that it starts from ``lr``."""
     group = optimizer.param_groups[index]
     if "weight_decay" in group:
         group["weight_decay"] = 0.0

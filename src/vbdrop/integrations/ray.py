@@ -1,8 +1,8 @@
 """Ray: the runs of tables on the machines of a cluster, or on this one.
 
-Every run is a Ray task that holds as many of a node's CPUs as it has threads. It works in a folder of the node; with
-each checkpoint, and at the end, the files are sent to the driver, which alone writes the records. If a worker process
-or a whole node is lost, the driver starts the run again elsewhere, from the last checkpoint that it received.
+Every run is a Ray task that reserves as many of a node's CPUs as it has threads. It works in a folder of the node;
+with each checkpoint, and at the end, its files are sent to the driver, which alone writes the records. If a worker
+process or a whole node is lost, the driver starts the run again elsewhere, from the last checkpoint that it received.
 """
 
 import json
@@ -27,16 +27,16 @@ from vbdrop.train import checkpoint
 ray: Any = imported("ray", "ray")
 
 THREADS = 1
-"""The threads of a run, and so the CPUs that its task holds."""
+"""The number of threads of a run, and hence of the CPUs that its task reserves."""
 
 LOSSES = 5
-"""A run that was lost this many times without a new checkpoint in between has failed."""
+"""A run that is lost this many times without a new checkpoint in between has failed."""
 
 NO_CLUSTER = "Could not find any running Ray instance"
-"""What Ray says if it was not told of a cluster, and finds none on this machine."""
+"""Ray's error if no address was given and no cluster runs on this machine."""
 
 SAME_VERSIONS = ("vbdrop", "torch", "numpy")
-"""What the nodes must have in the driver's version."""
+"""The packages that the nodes must have in the same version as the driver."""
 
 
 class LostError(Exception):
@@ -51,18 +51,18 @@ class LostError(Exception):
 
 @contextmanager
 def ray_cluster(workers: int) -> Iterator["RayCluster"]:
-    """Connect to the cluster that ``RAY_ADDRESS`` names or ``ray start`` has started here, until the block ends.
+    """Connect to the cluster at ``RAY_ADDRESS``, or the one started here by ``ray start``, until the block ends.
 
     If there is none, or ``RAY_ADDRESS`` is ``local``, Ray is started here.
 
     Args:
-        workers: If Ray is started here: the number of CPUs that it may use.
+        workers: The number of CPUs that Ray may use, if it is started here.
 
     Example:
         >>> with ray_cluster(workers=2) as cluster:  # doctest: +SKIP
         ...     Runner(Path("records"), cluster=cluster).make(missing)
     """
-    with redirect_stdout(sys.stderr):  # to which Ray prints of workers that were lost
+    with redirect_stdout(sys.stderr):  # Ray prints messages about lost workers to stdout
         _connect(workers)
         try:
             yield RayCluster()
@@ -72,14 +72,14 @@ def ray_cluster(workers: int) -> Iterator["RayCluster"]:
 
 def _connect(workers: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # of workers started here; Ray's 15 starves beside other work
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default of 15 starves its workers beside other work
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     address = os.environ.get("RAY_ADDRESS", "auto")
     if address != "local":
         try:
             ray.init(address=address, **quiet)
         except ConnectionError as error:
-            if NO_CLUSTER not in str(error):  # there is one, but it cannot be reached
+            if NO_CLUSTER not in str(error):  # a cluster exists, but cannot be reached
                 raise
         else:
             return
@@ -87,11 +87,11 @@ def _connect(workers: int) -> None:
 
 
 class RayCluster:
-    """The connected Ray cluster, for a :class:`vbdrop.experiments.Runner`: as many runs at once as it has CPUs for."""
+    """The connected Ray cluster, for a :class:`vbdrop.experiments.Runner`, with as many runs at once as CPUs allow."""
 
     @property
     def size(self) -> int:
-        """How many runs fit on the nodes that are there now."""
+        """How many runs fit on the current nodes."""
         return max(1, int(ray.cluster_resources().get("CPU", 1)) // THREADS)
 
     def worker(self, events: Events) -> Worker:
@@ -125,7 +125,7 @@ class _RayWorker:
     def _watch(self, config: Config, task: dict[str, Any]) -> None:
         try:
             event = self._made(config, task)
-        except Exception as error:  # whatever it is, the runner has to know that the run has ended
+        except Exception as error:  # whatever happens, the runner must learn that the run has ended
             event = {"kind": "failed", "error": str(error).strip() or type(error).__name__}
         self._events.put((self, event))
 
@@ -147,17 +147,17 @@ class _RayWorker:
 
 
 def _make_run(task: dict[str, Any], folder: Path, say: Callable[[str], Any]) -> dict[str, Any]:
-    """The run of a task of a :class:`vbdrop.experiments.Runner`, in a folder of a node."""
+    """Make the run of a task of a :class:`vbdrop.experiments.Runner`, in a folder of a node."""
     return made({**task, "records": str(folder.parent)}, lambda progress: say(json.dumps(progress)))
 
 
 class RemoteFolder:
-    """Work in a folder of some node, whose files come to a folder of the driver.
+    """Runs a function in a folder of some node, and copies its files to a folder of the driver.
 
     Args:
-        work: What is done there; its answer comes with the last event.
-        folder: The folder of the driver, whose files the work gets.
-        checkpoint_file: Its checkpoints.
+        work: The function; what it returns comes with the last event.
+        folder: The folder of the driver, whose files are sent to the node first.
+        checkpoint_file: The name of the checkpoint.
         result_file: The file that makes the folder complete: it is written last, and only at the end.
     """
 
@@ -168,16 +168,16 @@ class RemoteFolder:
         self._cancelled = False
 
     def run(self, say: Callable[[str], Any]) -> Any:  # noqa: ANN401 -- whatever the work returns
-        """Do the work on some node, and on another one where it was lost, from its last checkpoint.
+        """Do the work on some node; if it is lost, do it again from its last checkpoint.
 
         Args:
-            say: Gets the lines that the work says.
+            say: Called with each line that the work reports.
 
         Returns:
-            What the work returned, with all its files in the folder.
+            What the work returned; all of its files are then in the folder.
 
         Raises:
-            LostError: It was lost too often, or cancelled; the folder has the last checkpoint.
+            LostError: The work was lost too often, or cancelled; the folder has the last checkpoint.
             RuntimeError: The work failed, or the node cannot do it.
         """
         losses = 0
@@ -211,7 +211,7 @@ class RemoteFolder:
                 event = ray.get(reference)
                 files = event.pop("files", {})
                 if event["kind"] == "files":
-                    files.pop(self._result, None)  # it has not ended yet
+                    files.pop(self._result, None)  # the work has not ended yet
                 put(self._folder, files, last=self._result if self._result in files else self._checkpoint)
                 if event["kind"] == "line":
                     say(event["line"])

@@ -10,25 +10,25 @@ from vbdrop.convert import rates
 from vbdrop.objective import ELBO, kl
 
 REFUSED = re.compile(r"[^-.\w]")
-"""What the name of a layer may have, but not a name in MLflow or TensorBoard; and the slash, which ends a folder."""
+"""Characters of layer names that MLflow or TensorBoard refuses, and the slash, which would end a folder."""
 
 
 @torch.no_grad()
 def scalars(model: nn.Module, elbo: ELBO | None = None, *, prefix: str = "") -> dict[str, float]:
     """The state of a training run as a flat dict of numbers, for TensorBoard, MLflow or any other tracker.
 
-    All of them accept the keys as they are: letters, digits, ``_``, ``-``, ``.`` and ``/``, and no key is the folder of
-    another one. Any other character in the name of a layer becomes ``_``.
+    All of them accept the keys as they are: letters, digits, ``_``, ``-``, ``.`` and ``/``; and no key is also the
+    folder of another one. Any other character in the name of a layer becomes ``_``.
 
     Args:
         model: A converted model.
-        elbo: Its objective; None for what the model alone tells.
+        elbo: Its objective; None for only the figures of the model itself.
         prefix: Put before every key, such as ``"vbdrop/"``.
 
     Returns:
         ``kl``, the KL as a sum over all weights; ``dead_share``, the share of all weights and units that are dead, and
         ``dead_share_by_layer/<layer>``; ``rate/<layer>``, the mean dropout rate. With an ELBO that has been called or
-        has made a step, also ``kl_weight``, with the warm-up, and, if it has seen a loss, ``nll`` and ``loss``.
+        has made a step, also ``kl_weight``, including the warm-up, and, if it has seen a loss, ``nll`` and ``loss``.
 
     Example:
         >>> import vbdrop

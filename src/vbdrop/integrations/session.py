@@ -1,4 +1,4 @@
-"""What all trainers have in common: convert at the start, the KL before every step, a state for the checkpoint."""
+"""What all integrations share: conversion at the start, the KL before every step, and a state for the checkpoint."""
 
 import copy
 import math
@@ -24,22 +24,22 @@ from vbdrop.targets.pursuit import Pursuit
 from vbdrop.targets.shrink_run import RATE_TRAVEL
 
 QUICKEST = 0.5
-"""In a short training, a log variance moves by at most this much per step."""
+"""In a short run, a log variance moves by at most this much per step."""
 
 
 class Session:
-    """One training of a converted model in somebody else's loop.
+    """One training run of a converted model in a trainer's loop.
 
     Args:
         modes: How the model is converted; none for one that already is.
         objective: The arguments of `vbdrop.ELBO` besides the model.
         rate_lr: The learning rate of the rates; None for that of the weights, or for what a target needs.
-        example_inputs: Inputs of the model: with them, `vbdrop.Units` gets one gate per channel group or head, and a
-            target its sizes.
+        example_inputs: Inputs of the model. With them, `vbdrop.Units` gets one gate per channel group or head; a target
+            needs them to count sizes.
 
     Attributes:
-        elbo: The objective, from `prepare_` on.
-        plans: What was removed from the model so far, one plan after the other.
+        elbo: The objective; set by `prepare_`.
+        plans: What has been removed from the model so far, as successive plans.
 
     Example:
         >>> import torch, vbdrop
@@ -73,7 +73,7 @@ class Session:
     def elbo(self) -> ELBO:
         """The objective."""
         if self._elbo is None:
-            raise RuntimeError("`elbo` is there once the training has started.")
+            raise RuntimeError("`elbo` is available only once training has started.")
         return self._elbo
 
     @property
@@ -87,11 +87,11 @@ class Session:
         return any(pursuit.is_cut for pursuit in self._pursuits())
 
     def prepare_(self, model: nn.Module, *, steps: int | None = None, epochs: float | None = None) -> ELBO:
-        """Convert a model, unless it already is, and make its objective.
+        """Convert a model, unless it is already converted, and make its objective.
 
         Args:
             model: The model.
-            steps: The optimizer steps of the training, for a target without a length.
+            steps: The number of optimizer steps of the run, for a target without a length.
             epochs: The same in epochs.
 
         Raises:
@@ -107,8 +107,8 @@ class Session:
                 )
             convert_(model, *self.modes, example_inputs=self.example_inputs)
         try:
-            self._conversion = describe_conversion(model)  # now, in the original shape
-        except TypeError as error:  # it can be trained, but not saved
+            self._conversion = describe_conversion(model)  # while it has its original shape
+        except TypeError as error:  # the model can be trained, but not saved
             self._conversion = error
         self.plans, self._original = [], None
         self._arguments = self._complete_objective(steps, epochs)
@@ -116,19 +116,19 @@ class Session:
         return self._elbo
 
     def _complete_objective(self, steps: int | None, epochs: float | None) -> dict[str, Any]:
-        """The arguments of the ELBO; what a target does not say itself comes from the trainer."""
+        """The arguments of the ELBO; a target takes the values that it lacks from the trainer."""
         target = self.objective.get("target")
         if not isinstance(target, Target):
             return self.objective
         if target.steps is None and target.epochs is None:
-            # a single epoch tells no length in time: `set_steps` does, once the trainer knows it
+            # a target needs two epochs; for a single one, `set_steps` gives the length once the trainer knows it
             target = replace(target, steps=steps, epochs=None if epochs is None else max(2, epochs))
         if target.example_inputs is None:
             target = replace(target, example_inputs=self.example_inputs)
         return {**self.objective, "target": target}
 
     def set_steps(self, steps: int) -> None:
-        """Tell a target that has no length of its own after how many optimizer steps the training ends."""
+        """Set the number of optimizer steps of the run, for a target without a length of its own."""
         target = self.objective.get("target")
         if isinstance(target, Target) and target.steps is None and target.epochs is None:
             for pursuit in self._pursuits():
@@ -144,22 +144,22 @@ class Session:
         schedulers: Iterable[object] = (),
         others: Iterable[Optimizer] = (),
     ) -> None:
-        """Give the rates of the model groups of their own in an optimizer.
+        """Give the rates of the model their own groups in an optimizer.
 
         Args:
             optimizer: A trainer's optimizer.
-            steps: The optimizer steps of the training, where they are known.
-            schedulers: The learning rate schedulers, which have to know of new groups.
+            steps: The number of optimizer steps of the run, if known.
+            schedulers: The learning rate schedulers, which must be extended to new groups.
             others: The other optimizers of the model.
         """
         lrs = {"rate_lr": self.rate_lr, "variance_lr": self._variance_lr(optimizer, steps)}
         separate_rates_(self.elbo.model, optimizer, **lrs, schedulers=schedulers, others=others)
 
     def _variance_lr(self, optimizer: Optimizer, steps: float | None) -> float | None:
-        """With a target: the learning rate with which log variances get from alive to dead while it presses.
+        """With a target, the learning rate at which log variances can go from alive to dead within the press stage.
 
-        Where they are slower, the pressure rises without end, and shrinks the means of all gates alike, needed or not;
-        so do means that are as quick. Rates that have a learning rate of their own keep it.
+        If they are slower, the pressure rises without end and shrinks the means of all gates alike, needed or not; the
+        same happens if the means are as fast. Rates that have their own learning rate keep it.
         """
         target = self.objective.get("target")
         if self.rate_lr is not None or not isinstance(target, Target):
@@ -181,13 +181,12 @@ class Session:
     def attach(self, *optimizers: Optimizer, schedulers: Iterable[object] = (), steps: float | None = None) -> None:
         """Give the rates groups without weight decay, and add the KL before every step of the optimizers.
 
-        An optimizer that trains nothing of the model is left alone. A target counts the steps of the first one that
-        does not.
+        Optimizers that train no converted layer are left alone. A target counts the steps of the first of the others.
 
         Args:
             optimizers: The trainer's optimizers.
-            schedulers: Their learning rate schedulers, which have to know of new groups.
-            steps: The optimizer steps of the training, where they are known.
+            schedulers: Their learning rate schedulers, which must be extended to new groups.
+            steps: The number of optimizer steps of the run, if known.
 
         Raises:
             ValueError: If none of them trains a converted layer.
@@ -204,31 +203,31 @@ class Session:
         self._handles = [self.elbo.attach(optimizer) for optimizer in mine]
 
     def _put_made_biases_last_(self, optimizer: Optimizer) -> None:
-        """Order the parameters as in the optimizer that was there when plans made biases: its state goes by order."""
+        """Put biases that plans added last, as in the optimizer that was saved: its state is matched by position."""
         made = [name for plan in self.plans for name in plan.add if name not in plan.shapes]
         place = {id(self.elbo.model.get_parameter(name)): index for index, name in enumerate(made)}
         for group in optimizer.param_groups:
             group["params"].sort(key=lambda parameter: place.get(id(parameter), -1))
 
     def detach(self) -> None:
-        """Add the KL no longer."""
+        """Stop adding the KL."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def end(self) -> None:
-        """Add the KL no longer, and warn if the training has ended before its target was reached."""
+        """Stop adding the KL, and warn if training has ended before its target was reached."""
         self.detach()
         for pursuit in self._pursuits():
             if not pursuit.is_cut:
                 warnings.warn(
-                    f"the training has ended after {pursuit.step} steps, before the model was cut to its target; it is "
-                    "larger than that. Go on from a checkpoint, or give the target the `steps` of the training.",
+                    f"training has ended after {pursuit.step} steps, before the model was cut to its target; it is "
+                    "still larger. Resume from a checkpoint, or give the target the `steps` that training really has.",
                     stacklevel=3,
                 )
 
     def shrink_(self, example_inputs: Any, optimizer: Optimizer | None) -> Plan:  # noqa: ANN401 -- as compress takes them
-        """Remove from the model, and from its optimizer, what is dead now; the outputs in eval mode stay the same.
+        """Remove what is dead now from the model and its optimizer; the outputs in eval mode stay the same.
 
         Returns:
             What was removed.
@@ -248,7 +247,7 @@ class Session:
         """What a checkpoint needs besides the tensors: the conversion, what was removed, and the objective's state.
 
         Raises:
-            TypeError: If the conversion cannot be written down, for a prior of your own, for instance.
+            TypeError: If the conversion cannot be saved, for instance because of a custom prior.
         """
         if isinstance(self._conversion, TypeError):
             raise self._conversion
@@ -261,8 +260,8 @@ class Session:
     def reshape_(self, state: Mapping[str, Any]) -> None:
         """Give the model the shape of a checkpoint, before its tensors are loaded.
 
-        For the checkpoint of a larger model, the layers are replaced by those in the original shape, and an optimizer
-        has to be built anew.
+        If the checkpoint is of a larger model, the layers are replaced by those of the original shape, and a new
+        optimizer must be built.
         """
         plans = [Plan.from_json(plan) for plan in state["plans"]]
         if plans[: len(self.plans)] != self.plans:
@@ -281,7 +280,7 @@ class Session:
         self._elbo = ELBO(model, **self._arguments)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, after `reshape_`."""
+        """Resume from a `state_dict`, after `reshape_`."""
         self.elbo.load_state_dict(state["elbo"])
 
 
@@ -290,10 +289,10 @@ def restore_shape_(
     state: Mapping[str, Any],
     example_inputs: Any = None,  # noqa: ANN401 -- as convert_ takes them
 ) -> nn.Module:
-    """Convert and shrink a fresh, plain model as the one of a checkpoint, so that its tensors can be loaded.
+    """Convert and shrink a plain model like that of a checkpoint, so that the checkpoint's tensors can be loaded.
 
     Args:
-        model: A plain model as it was before the training.
+        model: The plain model, as it was before training.
         state: The `Session.state_dict` in the checkpoint.
         example_inputs: Inputs that the model accepts, if it was converted with them.
 

@@ -1,7 +1,7 @@
 """FSDP: helpers for a model whose parameters ``fully_shard`` has distributed over processes.
 
-Training needs nothing: the KL and its gradient are those of each rank's own shards. Every function here must be called
-on all ranks.
+Training needs no helper: each rank computes the KL and its gradient for its own shards. Every function here must be
+called on all ranks.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from vbdrop.objective import kl
 
 @torch.no_grad()
 def reduced_kl(sharded: nn.Module, group: Any = None) -> float:  # noqa: ANN401 -- torch's process groups have no type
-    """The KL of the whole model, summed over the shards of all ranks; for a log.
+    """The KL of the whole model, summed over the shards of all ranks, for logging.
 
     Args:
         sharded: A converted model after ``fully_shard``.
@@ -38,10 +38,10 @@ def gather(
 
     Args:
         sharded: A converted model after ``fully_shard``.
-        build: Makes the plain model, as it was before its conversion; it is called on the first rank alone.
+        build: Makes the plain model, as it was before its conversion; it is called only on the first rank.
         example_inputs: Inputs that the model accepts, if it was converted with them.
     """
-    # these modules take long to import, and only this needs them
+    # these modules are slow to import, and only this function needs them
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     description = describe_conversion(sharded)

@@ -19,7 +19,7 @@ skorch: Any = imported("skorch", "skorch")
 callbacks: Any = imported("skorch.callbacks", "skorch")
 
 EXAMPLES = 2
-"""The number of examples with which a target traces the network."""
+"""The number of examples that a target traces the network with."""
 
 OWN = "vbdrop"
 """The name of the callback in the estimators."""
@@ -28,22 +28,22 @@ OBJECTIVE = ("kl_weight", "warmup", "check_every", "target")
 """The parameters of the estimators that the callback gets."""
 
 HISTORY = ("kl", "kl_weight", "dead_share")
-"""Which of `vbdrop.scalars` become columns of a net's history."""
+"""The `vbdrop.scalars` that become columns of a net's history."""
 
 
 class VBDropCallback(callbacks.Callback):
     """Adds the KL before every step of a skorch net whose module is converted.
 
     The KL is spread over the examples of the training split. After every epoch, ``kl``, ``kl_weight`` and
-    ``dead_share`` are in the history. `VBDClassifier` and `VBDRegressor` have this callback; use it by itself for a
-    `NeuralNet` with a module of your own that is converted.
+    ``dead_share`` are in the history. `VBDClassifier` and `VBDRegressor` have this callback; use it directly for
+    a `NeuralNet` whose module you have converted yourself.
 
     Args:
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
-        warmup: How the KL comes in, in epochs.
+        warmup: The warm-up of the KL, in epochs.
         check_every: See `vbdrop.ELBO`.
-        target: A size to reach, instead of ``kl_weight`` and ``warmup``. What it does not say, its length and its
-            example inputs, is taken from the net.
+        target: A size to reach, instead of ``kl_weight`` and ``warmup``. If it lacks a length or example inputs, they
+            are taken from the net.
 
     Example:
         >>> VBDropCallback(kl_weight=0.1).kl_weight
@@ -60,15 +60,15 @@ class VBDropCallback(callbacks.Callback):
         self.kl_weight, self.warmup, self.check_every, self.target = kl_weight, warmup, check_every, target
 
     def initialize(self) -> "VBDropCallback":
-        """Start from the beginning."""
+        """Forget any earlier training."""
         self.session_: Session | None = None
         return self
 
     @property
     def elbo_(self) -> ELBO:
-        """The objective, during a training."""
+        """The objective, during training."""
         if self.session_ is None:
-            raise AttributeError("`elbo_` is there during a training.")
+            raise AttributeError("`elbo_` is available only during training.")
         return self.session_.elbo
 
     def objective(self, net: Any, dataset_train: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -86,7 +86,7 @@ class VBDropCallback(callbacks.Callback):
         }
 
     def on_epoch_begin(self, net: Any, dataset_train: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
-        """Attach the KL in the first epoch, which tells the size of the training split; tell the warm-up."""
+        """Attach the KL in the first epoch, when the training split is known; pass the epoch to the warm-up."""
         if self.session_ is None:
             if (reduction := getattr(net.criterion_, "reduction", "mean")) != "mean":
                 raise ValueError(f"`criterion__reduction` must be 'mean', the loss per example; got {reduction!r}.")
@@ -104,7 +104,7 @@ class VBDropCallback(callbacks.Callback):
         self.elbo_.epoch = len(net.history) - 1
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Write into the history."""
+        """Add the figures to the history."""
         found = scalars(net.module_, self.elbo_)
         for name in HISTORY:
             net.history.record(name, found[name])
@@ -117,7 +117,7 @@ class VBDropCallback(callbacks.Callback):
 
 
 class _LearnedRates:
-    """What the estimators have in common: a converted module, groups for its rates, and the callback."""
+    """What both estimators share: a converted module, parameter groups for its rates, and the callback."""
 
     module_: Any
     optimizer_: Any
@@ -134,7 +134,7 @@ class _LearnedRates:
         check_every: int = 100,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(module, *args, **kwargs)  # type: ignore[call-arg]  # the net's, which comes after this class
+        super().__init__(module, *args, **kwargs)  # type: ignore[call-arg]  # the net is the next base class
         self.modes, self.kl_weight, self.warmup = modes, kl_weight, warmup
         self.rate_lr, self.check_every, self.target = rate_lr, check_every, target
 
@@ -145,7 +145,7 @@ class _LearnedRates:
         return [*others, own, last]
 
     def set_params(self, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Set parameters; those of the objective also apply to the next training of a net that resumes."""
+        """Set parameters; those of the objective also apply when training is resumed."""
         super().set_params(**kwargs)  # type: ignore[misc]
         own = dict(getattr(self, "callbacks_", ())).get(OWN)
         if own is not None:
@@ -153,7 +153,7 @@ class _LearnedRates:
         return self
 
     def initialize_module(self) -> Any:  # noqa: ANN401
-        """Build the module, or copy the one that was given, and convert it."""
+        """Build the module, or copy the given instance, and convert it."""
         super().initialize_module()  # type: ignore[misc]
         if self.module_ is self.module:  # type: ignore[attr-defined]
             self.module_ = copy.deepcopy(self.module_)
@@ -171,16 +171,16 @@ class VBDClassifier(_LearnedRates, skorch.NeuralNetClassifier):
     """A classifier for scikit-learn that learns its dropout rates: `skorch.NeuralNetClassifier`, converted.
 
     Args:
-        module: The network, a class or an instance; an instance is copied and stays as it is.
+        module: The network, a class or an instance; an instance is copied, not changed.
         args: Further arguments of `skorch.NeuralNetClassifier`, such as ``criterion``, ``max_epochs`` and ``lr``.
         modes: How the network is converted, such as ``vbdrop.Weights()``; one mode or a tuple of them.
         kl_weight: The factor on the KL; see `vbdrop.ELBO`.
-        warmup: The schedule of the KL, in epochs.
+        warmup: The warm-up of the KL, in epochs.
         target: A size to reach within ``max_epochs``, such as ``vbdrop.Target(weights=10)``, instead of ``kl_weight``
             and ``warmup``.
         rate_lr: The learning rate of the rates; None for that of the weights.
         check_every: See `vbdrop.ELBO`.
-        kwargs: As ``args``, by name.
+        kwargs: The same by name.
 
     Example:
         >>> import torch, vbdrop
@@ -200,7 +200,7 @@ class VBDRegressor(_LearnedRates, skorch.NeuralNetRegressor):
     """A regressor for scikit-learn that learns its dropout rates: `skorch.NeuralNetRegressor`, converted.
 
     The default criterion, the mean squared error, is the negative log likelihood of a normal distribution with a
-    variance of 1/2, up to a constant: scale the targets, or set ``kl_weight``, if their noise is of another size.
+    variance of 1/2, up to a constant. If the noise of the targets differs, scale them, or set ``kl_weight``.
 
     The arguments are those of `VBDClassifier`; ``args`` and ``kwargs`` go to `skorch.NeuralNetRegressor`.
 

@@ -1,4 +1,4 @@
-"""Hugging Face transformers: a callback and a mixin for `Trainer`, and a converted model beside `save_pretrained`."""
+"""Hugging Face transformers: a callback and a mixin for `Trainer`, and saving of converted models."""
 
 import json
 import math
@@ -27,36 +27,37 @@ hf: Any = imported("transformers", "transformers")
 imported("accelerate", "transformers")
 
 RATES_FILE = "vbdrop.safetensors"
-"""The rates of a converted model, beside the files of ``save_pretrained``."""
+"""The file with the rates of a converted model, beside those of ``save_pretrained``."""
 
 CONVERSION_FILE = "vbdrop.json"
-"""How the model was converted."""
+"""The file that says how the model was converted."""
 
 STATE_FILE = "vbdrop_state.json"
-"""The state of the objective and of its target, in a checkpoint."""
+"""The file with the state of the objective and of its target, in a checkpoint."""
 
 
 class VBDropCallback(hf.TrainerCallback):
-    """Trains the model of a `transformers.Trainer` as a Bayesian one.
+    """Trains the model of a `transformers.Trainer` as a Bayesian model.
 
-    The model is converted when the trainer is made. The trainer's loss is the negative log likelihood; the gradient of
-    the KL is added right before every step of the optimizer: once per step with any ``gradient_accumulation_steps``,
-    after the gradients of all processes were averaged, and after clipping, which bounds the gradients of the likelihood
-    alone. Every checkpoint also gets what `restore_` needs. With a target, ``load_best_model_at_end`` chooses among the
-    checkpoints that have its size.
+    The model is converted when the trainer is created. The trainer's loss is the negative log likelihood; the gradient
+    of the KL is added right before every step of the optimizer: once per step with any ``gradient_accumulation_steps``,
+    after the gradients of all processes have been averaged, and after clipping, which affects only the gradients of the
+    likelihood. Every checkpoint also gets what `restore_` needs. With a target, ``load_best_model_at_end`` chooses
+    among the checkpoints that have its size.
 
-    Use it together with `VBDropTrainerMixin` (or `VBDropTrainer`): that keeps the rates out of weight decay, and logs.
+    Use it together with `VBDropTrainerMixin` (or `VBDropTrainer`), which excludes the rates from weight decay and logs
+    them.
 
     Args:
-        modes: How the model is converted; none if it is converted before the trainer gets it.
-        n_train: What the trainer's loss is a mean over, in the whole training set: the number of examples for a
-            classification of sequences, the number of tokens with a label for a language model.
-        rate_lr: The learning rate of the rates; None for that of the weights, or with a target for one with which the
-            log variances get from alive to dead while it presses.
+        modes: How the model is converted; none if it is already converted.
+        n_train: The number of items in the training set over which the trainer's loss is a mean: examples for sequence
+            classification, tokens with a label for a language model.
+        rate_lr: The learning rate of the rates; None for that of the weights or, with a target, for one at which the
+            log variances can go from alive to dead within the press stage.
         example_inputs: Inputs of the model, such as a dict with ``input_ids``. With them, `vbdrop.Units` gets one gate
             per head and per channel group; a target needs them.
         objective: Further arguments of `vbdrop.ELBO`, such as ``kl_weight`` and ``warmup``, or ``target``, whose length
-            is that of the training.
+            is that of the run.
 
     Example:
         >>> import vbdrop
@@ -78,38 +79,38 @@ class VBDropCallback(hf.TrainerCallback):
 
     @property
     def elbo(self) -> ELBO:
-        """The objective, once the trainer was made."""
+        """The objective, once the trainer has been created."""
         return self._session.elbo
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the model is converted and there is an `elbo`."""
+        """Whether the model has been converted and `elbo` is available."""
         return self._session.is_prepared
 
     def separate_rates_(self, optimizer: Optimizer, steps: float | None = None) -> None:
-        """Take the rates out of the groups with weight decay.
+        """Move the rates out of groups with weight decay.
 
         Args:
             optimizer: The trainer's optimizer.
-            steps: The optimizer steps of the training, where they are known.
+            steps: The number of optimizer steps of the run, if known.
         """
         self._session.separate_rates_(optimizer, steps)
 
-    # the Trainer calls what follows
+    # hooks that the Trainer calls
 
     def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: ANN401
         """Convert the model."""
         self.prepare_(args, model)
 
     def prepare_(self, args: Any, model: Any) -> None:  # noqa: ANN401
-        """Convert a model, unless that is done; `VBDropTrainerMixin` calls it for the model of a ``model_init``."""
+        """Convert a model, unless it is already converted; `VBDropTrainerMixin` calls this for a ``model_init``."""
         if args.max_steps > 0:
             self._session.prepare_(model, steps=args.max_steps)
         else:
             self._session.prepare_(model, epochs=float(args.num_train_epochs))
 
     def resume_from(self, checkpoint: Path) -> None:
-        """Say from which checkpoint the next training resumes; `VBDropTrainerMixin` does."""
+        """Set the checkpoint from which the next training resumes; `VBDropTrainerMixin` calls this."""
         self._resumed_from = checkpoint
 
     def on_train_begin(
@@ -126,25 +127,25 @@ class VBDropCallback(hf.TrainerCallback):
         if state.max_steps > 0:
             self._session.set_steps(state.max_steps)
         self._load_state(state.global_step)
-        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around it
+        inner = getattr(optimizer, "optimizer", optimizer)  # unwrap accelerate's optimizer
         self._check_groups(inner)
         self._session.attach(inner)
-        self._saving.enter_context(rates_saved_apart(self.elbo.model))  # on_save does
+        self._saving.enter_context(rates_saved_apart(self.elbo.model))  # `on_save` saves them
 
     def _load_state(self, step: int) -> None:
-        """Go on with a target from a checkpoint."""
+        """Resume a target from a checkpoint."""
         checkpoint, self._resumed_from = self._resumed_from, None
         if step == 0 or not self.elbo.observers:
             return
         if checkpoint is None:
             raise ValueError(
-                "a target can only go on from a checkpoint in a VBDropTrainer, or in class MyTrainer("
+                "a target can only resume from a checkpoint in a VBDropTrainer, or in class MyTrainer("
                 "VBDropTrainerMixin, Trainer), which knows where the checkpoint is."
             )
         self.elbo.load_state_dict(json.loads((checkpoint / STATE_FILE).read_text()))
 
     def _check_groups(self, optimizer: Optimizer) -> None:
-        """See that the rates are trained, and without weight decay: at this point it is too late to change that."""
+        """Check that the rates are trained, and without weight decay; it is too late to change that here."""
         model = self.elbo.model
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         rates = rate_parameters(model)
@@ -157,12 +158,12 @@ class VBDropCallback(hf.TrainerCallback):
             )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Tell the warm-up, in fractions of an epoch."""
+        """Pass the epoch, with its fraction, to the warm-up."""
         self.elbo.epoch = float(state.epoch or 0.0)
         self._was_cut = self._session.is_cut
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Once the model has the size of its target, forget the best of the larger ones."""
+        """Once the model has the size of its target, forget the best larger one."""
         if self._session.is_cut and not self._was_cut:
             state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
@@ -183,16 +184,16 @@ class VBDropCallback(hf.TrainerCallback):
         self.detach()
 
     def detach(self) -> None:
-        """Leave the optimizer and the model's own ``save_pretrained`` as they were before the training."""
+        """Restore the optimizer, and the model's own ``save_pretrained``, to their state before training."""
         self._session.detach()
         self._saving.close()
 
 
 class VBDropTrainerMixin:
-    """For a `Trainer` of your own, before it in the list of bases: the rates get no weight decay, and are logged.
+    """A mixin for your own `Trainer`, before it in the list of bases: rates get no weight decay, and are logged.
 
-    With ``gradient_accumulation_steps``, the gradient of the loss is that of a mean over all accumulated batches, also
-    for models of which the trainer itself takes the sum.
+    With ``gradient_accumulation_steps``, the gradient of the loss is that of a mean over all accumulated batches, even
+    for models whose losses the trainer itself would add up.
 
     Example:
         >>> class MyTrainer(VBDropTrainerMixin, hf.Trainer):
@@ -223,7 +224,7 @@ class VBDropTrainerMixin:
         raise ValueError("`callbacks` of the Trainer must have a VBDropCallback; there is none.")
 
     def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Train, as the trainer does; a target resumes from the checkpoint, too."""
+        """Train as the trainer does; a target also resumes from the checkpoint."""
         checkpoint = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = hf.trainer_utils.get_last_checkpoint(self.args.output_dir)
@@ -235,7 +236,7 @@ class VBDropTrainerMixin:
             self.vbdrop.detach()
 
     def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Save the model, as the trainer does, and its rates beside it, for `restore_`."""
+        """Save the model as the trainer does, and its rates beside it, for `restore_`."""
         model = self.vbdrop.elbo.model
         with rates_saved_apart(model):
             super().save_model(output_dir, *args, **kwargs)  # type: ignore[misc]
@@ -245,14 +246,14 @@ class VBDropTrainerMixin:
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """The trainer's own optimizer, with the rates in groups without weight decay."""
-        if self.model_init is not None:  # a training has begun, with a new model
+        if self.model_init is not None:  # training has begun with a new model
             self.vbdrop.prepare_(self.args, self.model)
         optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
         self.vbdrop.separate_rates_(optimizer, self._steps())
         return optimizer
 
     def _steps(self) -> float | None:
-        """The optimizer steps of the training; None if the training set does not tell its size."""
+        """The number of optimizer steps of the run; None if the training set has no length."""
         args, examples = self.args, getattr(self.train_dataset, "__len__", None)
         if args.max_steps > 0 or examples is None:
             return float(args.max_steps) if args.max_steps > 0 else None
@@ -260,7 +261,7 @@ class VBDropTrainerMixin:
         return float(args.num_train_epochs * math.ceil(examples() / per_step))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Train on one batch, as the trainer does; before the first one, see what its loss is a mean over."""
+        """Train on one batch as the trainer does; before the first one, find out what its loss is a mean over."""
         if self.model_accepts_loss_kwargs and num_items_in_batch is not None and not self._knows_loss:
             self._see_loss(model, self._prepare_inputs(inputs), num_items_in_batch)
         return super().training_step(model, inputs, num_items_in_batch, **kwargs)  # type: ignore[misc]
@@ -269,27 +270,28 @@ class VBDropTrainerMixin:
     def _see_loss(self, model: Any, inputs: Any, num_items_in_batch: Any) -> None:  # noqa: ANN401
         """Let the trainer average over accumulated batches and processes, unless the loss is divided by all items.
 
-        A trainer takes every model whose forward has ``**kwargs`` for one that divides. Where it is none, such as BERT
-        with classes, gradients are added, not averaged, and the KL would be too weak by the number of batches.
+        The trainer assumes that every model whose forward has ``**kwargs`` divides its loss. For one that does not,
+        such as BERT for classification, it would add up gradients instead of averaging them, and the KL would be too
+        weak by a factor of the number of batches.
         """
         model.eval()
         one, half = (
             self.compute_loss(model, dict(inputs), num_items_in_batch=items)
             for items in (num_items_in_batch, 2 * num_items_in_batch)
         )
-        self._knows_loss = bool(one)  # a loss of zero does not tell
+        self._knows_loss = bool(one)  # a loss of zero does not show it
         if self._knows_loss and torch.isclose(one, half, rtol=1e-4, atol=0.0):
             self.model_accepts_loss_kwargs = False
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Log what the trainer logs, and `vbdrop.scalars` beside the loss."""
+        """Log what the trainer logs and, along with the loss, `vbdrop.scalars`."""
         if "loss" in logs:
             logs = {**logs, **scalars(self.vbdrop.elbo.model, self.vbdrop.elbo, prefix="vbdrop/")}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
 
 class VBDropTrainer(VBDropTrainerMixin, hf.Trainer):
-    """`transformers.Trainer` with `VBDropTrainerMixin`; give it a `VBDropCallback` among its ``callbacks``.
+    """`transformers.Trainer` with `VBDropTrainerMixin`; pass a `VBDropCallback` among its ``callbacks``.
 
     Example:
         >>> issubclass(VBDropTrainer, hf.Trainer)
@@ -298,13 +300,13 @@ class VBDropTrainer(VBDropTrainerMixin, hf.Trainer):
 
 
 def save_pretrained(model: Any, folder: str | Path) -> None:  # noqa: ANN401 -- a PreTrainedModel
-    """Save a converted model so that ``from_pretrained`` and `restore_` give it back.
+    """Save a converted model, to be read by ``from_pretrained`` and `restore_`.
 
-    The files of ``save_pretrained`` hold what the plain model has, without the rates; those come beside them, in
+    The files of ``save_pretrained`` hold the tensors of the plain model. The rates are saved beside them, in
     ``vbdrop.safetensors`` and ``vbdrop.json``.
 
     Args:
-        model: A converted model of transformers.
+        model: A converted `transformers` model.
         folder: Where to write.
     """
     own = _variational_tensors(model)
@@ -313,11 +315,11 @@ def save_pretrained(model: Any, folder: str | Path) -> None:  # noqa: ANN401 -- 
 
 
 def save_rates(model: nn.Module, folder: str | Path) -> None:
-    """Write how a model was converted, and its rates, into a folder that has the rest of it.
+    """Write the rates of a model, and how it was converted, to a folder that has the rest of it.
 
     Args:
         model: A converted model.
-        folder: A folder that exists.
+        folder: An existing folder.
     """
     folder = Path(folder)
     save_file({name: tensor.contiguous() for name, tensor in _variational_tensors(model).items()}, folder / RATES_FILE)
@@ -325,20 +327,19 @@ def save_rates(model: nn.Module, folder: str | Path) -> None:
 
 
 def restore_(model: nn.Module, folder: str | Path, example_inputs: Any = None) -> nn.Module:  # noqa: ANN401
-    """Make the model that ``from_pretrained(folder)`` gave the converted model that was saved there, in place.
+    """Turn a model from ``from_pretrained(folder)`` into the converted model that was saved there, in place.
 
     Args:
         model: The plain model.
         folder: A folder written by `save_pretrained`, or a checkpoint of a trainer with a `VBDropCallback`.
-        example_inputs: Inputs that the model accepts, for a model whose layers share gates: one that was converted with
-            ``example_inputs``.
+        example_inputs: Inputs that the model accepts, if it was converted with them, so that its layers share gates.
 
     Returns:
         The same model.
 
     Raises:
         FileNotFoundError: If the folder has no rates.
-        ValueError: If they do not fit the model, which is then as it was before.
+        ValueError: If the rates do not fit the model, which is then left unchanged.
     """
     folder = Path(folder)
     for name in (CONVERSION_FILE, RATES_FILE):
@@ -368,7 +369,7 @@ def _check_fits(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _variational_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """What a conversion, or a training after it, has added to the ``state_dict`` of a model."""
+    """What the conversion, or training after it, has added to the ``state_dict`` of a model."""
     added = set(rate_parameters(model).values())
     for path, module in model.named_modules():
         if isinstance(module, Variational):

@@ -1,4 +1,4 @@
-"""Work in a folder of another machine: its files are sent there and back, so that it can resume anywhere."""
+"""Runs work in a folder of another machine; its files are sent there and back, so that it can resume anywhere."""
 
 import queue
 import tempfile
@@ -15,21 +15,21 @@ from vbdrop.experiments.records import LOCK
 from vbdrop.files import write_atomically
 
 POLL_SECONDS = 0.5
-"""After this many seconds without a line, the folder is checked."""
+"""The folder is checked after this many seconds without a line."""
 
 LINE_SECONDS = 2.0
 """The least time between two lines that are passed on."""
 
 Work: TypeAlias = Callable[[Path, Callable[[str], Any]], Any]
-"""Works in a folder, and may say lines; what it returns can be pickled."""
+"""Works in a folder, and may report lines of text; its result can be pickled."""
 
 
 def contents(folder: Path, first: str) -> dict[str, bytes]:
-    """The files of a folder, without its lock.
+    """The files of a folder, without its lock and hidden files.
 
     Args:
         folder: The folder.
-        first: The file that is read first: what is appended to others meanwhile does no harm to it.
+        first: The file to read first, so that it is never newer than the files to which lines are appended.
 
     Example:
         >>> folder = Path(tempfile.mkdtemp())
@@ -40,13 +40,13 @@ def contents(folder: Path, first: str) -> dict[str, bytes]:
     found = {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name != first) if folder.is_dir() else ():
         if path.is_file() and path.name != LOCK and not path.name.startswith("."):
-            with suppress(FileNotFoundError):  # a temporary file, gone in the meantime
+            with suppress(FileNotFoundError):  # a temporary file that is already gone
                 found[path.name] = path.read_bytes()
     return found
 
 
 def put(folder: Path, files: Mapping[str, bytes], last: str) -> None:
-    """Write files into a folder, each whole or not at all, and one of them after all others.
+    """Write files to a folder, each atomically, and one of them after all others.
 
     Example:
         >>> folder = Path(tempfile.mkdtemp())
@@ -62,17 +62,17 @@ def put(folder: Path, files: Mapping[str, bytes], last: str) -> None:
 
 
 def work_in_folder(work: Work, name: str, files: Mapping[str, bytes], checkpoint: str) -> Iterator[dict[str, Any]]:
-    """Work with one thread in a new folder that has these files, and tell what is said and written.
+    """Do work with one thread in a new folder that has these files, and report its lines and files.
 
     Args:
-        work: What is to be done.
+        work: The work to do.
         name: The name of the folder.
-        files: The files that are there at the start.
-        checkpoint: The name of the file whose every new version is worth keeping, together with the other files.
+        files: The files in the folder at the start.
+        checkpoint: The name of the checkpoint: each new version of it is sent, together with the other files.
 
     Yields:
-        ``kind``, and what belongs to it: a ``line``; the ``files``, at a checkpoint; and at last ``ended`` with the
-        ``answer`` of the work and the ``files``.
+        Events with a ``kind`` and its content: a ``line``; the ``files``, at a checkpoint; and finally ``ended``, with
+        the ``answer`` of the work and the ``files``.
 
     Example:
         >>> def work(folder, say):
@@ -116,12 +116,12 @@ def _do(work: Work, folder: Path, said: "queue.Queue[str | _Ended]") -> None:
     torch.set_num_threads(1)
     try:
         said.put(_Ended(work(folder, said.put), None))
-    except BaseException as error:  # it is raised where somebody waits for it
+    except BaseException as error:  # it is raised where the work is awaited
         said.put(_Ended(None, error))
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is replaced; None without one."""
+    """A value that changes when a file is replaced; None if there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -5,8 +5,8 @@ Every ``every`` steps, each layer keeps its largest weights, at the sparsity
 .. math:: s_t = s_f\,\Big(1 - \Big(1 - \frac{t - t_0}{t_1 - t_0}\Big)^3\Big)
 
 which rises from 0 at the share ``start`` of the run to :math:`s_f` = ``sparsity`` at the share ``stop``. A pruned
-weight gets no update and does not come back. The usual choice in practice; in "The State of Sparsity" (Gale et al.
-2019) it held its own against variational dropout on large tasks.
+weight gets no update and does not come back. Gradual pruning is the usual choice in practice; in "The State of
+Sparsity" (Gale et al. 2019) it held its own against variational dropout on large tasks.
 
 Published: none for the LeNets in the paper itself.
 

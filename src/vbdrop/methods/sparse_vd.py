@@ -16,9 +16,9 @@ LeNet-300-100: 46 times.
 Deviations: torch's initial weights instead of N(0, 0.01^2), with which many weights start near the threshold; the log
 variance starts at -10, or lower if a weight would start dead. The KL is held at 0 for 2.5 % of the run and reaches its
 full weight at 10 % (the authors: 5 and 20 of 200 epochs). ``log_alpha`` is not clipped. Inputs are in [0, 1], and no
-mean image is subtracted. A dead weight of a convolution loses its mean alone in training, like that of a linear layer;
-the authors' also loses its variance, as with ``mask_variances=True``. The stages ``pretrain`` and ``refine`` are ours;
-with 0 for both and a ``kl_weight`` of 1, the run is otherwise the published one. The other options of
+mean image is subtracted. A dead weight of a convolution loses only its mean in training, like that of a linear layer;
+in the authors' code it also loses its variance, as with ``mask_variances=True``. The stages ``pretrain`` and ``refine``
+are ours; with 0 for both and a ``kl_weight`` of 1, the run is otherwise the published one. The other options of
 `vbdrop.methods.shared.noisy_weights` are also ours, and off.
 """
 

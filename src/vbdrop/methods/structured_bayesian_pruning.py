@@ -12,9 +12,9 @@ Published: LeNet-500-300, 1.55 %, 245-160-55 units; LeNet-5, 0.86 %, 3-18-284-28
 Deviations: the pretraining is the first share of the same run (the authors restored a checkpoint). The noise is drawn
 per example, as for the other gates here; the released code draws one per batch. There are gates on the inputs of every
 layer and on the output channels of the last convolution; the released LeNet-5 has gates only after its convolutions,
-and cannot yield the published structure. The moments are computed with ``log_ndtr`` in float64, where the released
-code replaces NaN and infinity of ``erfcx`` by 1. ``kl_weight`` is 1 in the paper and a knob here. The protocol's Adam
-has beta1 = 0.9, not 0.95.
+and cannot yield the published structure. The moments are computed in float64, in forms that stay finite, where the
+released code replaces NaN and infinity of ``erfcx`` by 1. ``kl_weight`` is 1 in the paper and a knob here. The
+protocol's Adam has beta1 = 0.9, not 0.95.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ sparsity 1.76 %, 98.9-98.1-90.9 %, 81 times. LeNet-5: 0.74 %, 69-98-99.7-95 %, 1
 times. A rerun by others on LeNet-300-100: 45.6 times at 1.73 %.
 
 Deviations: what distinguishes the two operating points is not published; here it is ``kl_weight`` (and ``threshold``).
-Otherwise those of sparse VD: torch's initial weights, a warm-up in shares of the run, no clipping of ``log_alpha``.
+The rest is as for sparse VD: torch's initial weights, a warm-up in shares of the run, no clipping of ``log_alpha``.
 With the same settings this penalty pushes less than that of sparse VD, at every alpha. The stages ``pretrain`` and
 ``refine`` are ours; with 0 for both and a ``kl_weight`` of 1, the run is the published one. The other options of
 `vbdrop.methods.shared.noisy_weights` are also ours, and off.

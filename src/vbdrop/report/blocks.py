@@ -77,8 +77,8 @@ class Slider:
         heading: The run it belongs to.
         wide: Whether it needs the full width.
         label: What the slider chooses; each point has its value under ``threshold``.
-        shown: What else is shown of each point: the key, and the word behind it. ``error`` and ``weights`` are also
-            said to a screen reader.
+        shown: What else is shown of each point: the key, and the word that follows its value. Screen readers are also
+            given ``error`` and ``weights``.
     """
 
     kind: ClassVar[str] = "slider"

@@ -1,4 +1,4 @@
-"""Whether the network is right as often as it says."""
+"""Calibration: whether the network is right as often as its confidence says."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -114,7 +114,7 @@ def _facts(run: Run) -> dict[str, str]:
 def command(run: Run) -> str:
     """Return the command that repeats a run, from its ``config.json``.
 
-    Options would not do: some settings have none, and one that is newer than the record has another default today.
+    Options would not suffice: some settings have none, and a setting newer than the record may have another default.
     """
     threads = run.sessions[-1]["threads"] if run.sessions else 1
     return "vbdrop train --config config.json" + (f" --threads {threads}" if threads > 1 else "")
@@ -131,7 +131,7 @@ def remedy(run: Run, what: str) -> tuple[str, ...]:
     if run.has_weights:
         return (f"vbdrop compress {folder} --measure",)
     place = run.folder.resolve()
-    records = "runs/again" if place.parent == Path("runs").resolve() else "runs"  # where it has not ended yet
+    records = "runs/again" if place.parent == Path("runs").resolve() else "runs"  # a folder without its result
     again = (f"vbdrop train --config {folder}/config.json --records {records}",)
     if what == "details":
         return again

@@ -37,7 +37,7 @@ class ModelBatch:
         return next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 1)
 
     def __str__(self) -> str:
-        """What the batch holds, for messages."""
+        """The contents of the batch, for messages."""
         return f"inputs {described(self.kwargs or self.args)} and targets {described(self.targets)}"
 
     @property
@@ -156,7 +156,7 @@ class Batches:
             yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
 
     def generators(self) -> list[torch.Generator]:
-        """The random generators of a loader's own, which decide its order instead of torch's."""
+        """The loader's own random generators, which decide its order in place of torch's global one."""
         inner = getattr(self._source, "batch_sampler", None)
         owners = self._source, getattr(self._source, "sampler", None), inner, getattr(inner, "sampler", None)
         found = [getattr(owner, "generator", None) for owner in owners]
@@ -205,7 +205,7 @@ class Batches:
             return array
         if array.dtype.kind not in "biufc":
             raise TypeError(
-                f"`{self.what}` must hold numbers; got an array of {array.dtype}. Pass classes as numbers from 0 on."
+                f"`{self.what}` must hold numbers; got an array of {array.dtype}. Pass classes as integers from 0."
             )
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()

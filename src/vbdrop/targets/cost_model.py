@@ -43,7 +43,7 @@ class _Product:
     """The measured times of the layer, for a target that is a time."""
 
     def dense(self, n_inputs: float, n_outputs: float) -> float:
-        """Its cost with this many inputs and outputs and no zeros."""
+        """The cost with this many inputs and outputs and no zeros."""
         if self.times is not None:
             return self.times(n_inputs, n_outputs)
         return self.per_pair * n_inputs * n_outputs / self.groups
@@ -57,7 +57,7 @@ class _Product:
 
 @dataclass
 class _Norm:
-    """A normalisation over channels with gates: a unit whose gate is dead there is dead for all."""
+    """A normalisation over channels with gates: a unit whose gate is dead here is dead everywhere."""
 
     units: Tensor
     gates: tuple[int, ...]
@@ -142,7 +142,7 @@ class CostModel:
         return reads
 
     def _weights(self, product: _Product, alive: Sequence[Tensor]) -> Tensor | None:
-        """How many weights are alive between an output and an input: [outputs, inputs]; None if all are."""
+        """The number of live weights between each output and each input, [outputs, inputs]; None if all are alive."""
         if product.noisy is None or product.groups > 1:
             return None
         mask = alive[product.noisy]

@@ -10,7 +10,7 @@ from vbdrop.targets.cost_model import CostModel
 from vbdrop.targets.prunable import Prunable, plain_without, prunables, worth
 
 SHARE_PER_STEP = 0.2
-"""At most this share of a tensor's live elements is removed per step on the path, but always at least one may be."""
+"""The largest share of a tensor's live elements that is removed per step on the path; one may always be removed."""
 
 CLOSE = 0.97
 """If a cut ends below this share of its limit, another one is tried."""
@@ -32,7 +32,7 @@ class Order:
     order: Tensor
 
     def without(self, count: int, *others: int) -> list[Tensor]:
-        """Masks of what is removed once the first ``count`` elements of the order and some others are, too."""
+        """Masks of all removed elements, including the first ``count`` of the order and some others."""
         gone = torch.zeros(len(self.flat), dtype=torch.bool)
         gone[self.order[:count]] = True
         gone[list(others)] = True
@@ -44,7 +44,7 @@ class Order:
         return torch.split(self.flat, [mask.numel() for mask in self.masks])[tensor]
 
     def first_of_each(self, count: int) -> list[int]:
-        """The first element of each tensor after the first ``count`` in the order, in their order."""
+        """For each tensor, its first element after the first ``count`` of the order; the least valuable first."""
         ends = torch.tensor([mask.numel() for mask in self.masks]).cumsum(0)
         left = self.order[count:]
         tensors = torch.bucketize(left, ends, right=True)
@@ -113,10 +113,10 @@ def largest_cut(model: nn.Module, costs: CostModel) -> list[Tensor]:
 def exact_cut(
     model: nn.Module, costs: CostModel, size: Callable[[nn.Module], float], limit: float
 ) -> list[Tensor] | None:
-    """What to remove from a model so that it meets a limit: a mask for each of `prunables`; None if it cannot.
+    """What to remove from a model so that it meets a limit: a mask for each of `prunables`; None if no cut does.
 
     Elements are removed in order. If the last one leaves the model below `CLOSE` of the limit, another one is removed
-    in its place if that ends closer to it; and elements that still fit are kept.
+    instead if that ends closer to the limit; elements that still fit are kept.
 
     Args:
         model: A converted model; it is not changed.

@@ -16,7 +16,7 @@ from vbdrop.compression.planning.replaced_modules import note_replaced
 from vbdrop.targets.target import Inputs
 
 STEP = 0.7
-"""A model is kept once its size is at most this share of the one before."""
+"""A model is kept once its size is at most this share of that of the last one kept."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class KeptModel:
     """The model after one epoch of the press stage; it was not trained any further.
 
     Attributes:
-        epoch: The epochs before it.
+        epoch: The number of epochs before it.
         size: The size of its small model, in the target's unit.
         times: How many times smaller that is than the whole model.
         error: Its error on validation data; None without such data.
-        content: The file of the plain model with zeros for what is gone, which take next to no space in it.
-        original: The model before.
+        content: The file of the plain model, with zeros for what is gone; they take almost no space.
+        original: The original model.
         inputs: Example inputs.
     """
 
@@ -59,7 +59,7 @@ class KeptModel:
         return self.small.save(path, dtype)
 
     def figures(self) -> dict[str, Any]:
-        """What can be said of it as plain data."""
+        """The figures of the model, as plain data."""
         return {"epoch": self.epoch, "size": self.size, "times": self.times, "error": self.error}
 
 
@@ -67,10 +67,10 @@ class KeptModels:
     """Keeps the models of a run.
 
     Args:
-        original: The model before.
+        original: The original model.
         inputs: Example inputs.
-        before: Its size, in the target's unit.
-        least: Models that are smaller than this are not kept: the result is about as small.
+        before: The size of the original, in the target's unit.
+        least: Models smaller than this are not kept: the final result is about as small.
 
     Attributes:
         models: Those kept so far, the largest first.
@@ -99,7 +99,7 @@ class KeptModels:
         """Keep a model.
 
         Args:
-            epoch: The epochs so far.
+            epoch: The number of epochs so far.
             size: The size of its small model.
             error: Its error.
             plain: The plain model in the original shape, with zeros for what is gone. If its state holds more than
@@ -120,7 +120,7 @@ class KeptModels:
         self.models.append(KeptModel(epoch, size, times, error, content, self._original, self._inputs))
 
     def state(self) -> list[dict[str, Any]]:
-        """What it takes to go on."""
+        """What a checkpoint needs to resume."""
         return [
             {
                 "epoch": one.epoch, "size": one.size, "error": one.error,
@@ -130,6 +130,6 @@ class KeptModels:
         ]  # fmt: skip
 
     def load_state(self, state: list[Mapping[str, Any]]) -> None:
-        """Go on from a `state`."""
+        """Resume from a `state`."""
         for one in state:
             self._add(one["epoch"], one["size"], one["error"], one["content"].numpy().tobytes())

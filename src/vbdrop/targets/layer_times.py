@@ -18,11 +18,11 @@ from vbdrop.exporting.onnx import open_session, ort_value, require_packages
 from vbdrop.exporting.runtimes import RUNTIMES, in_torch
 
 SHARES = {"onnx": (1.0, 0.5, 0.25, 0.0), "torch": (1.0, 0.5, 0.25, 0.0), "c": (1.0, 0.0)}
-"""Runtime -> the shares of its channels with which a layer is timed, on either side; 0 stands for one channel. C code
-must be compiled for each size, and the time of its loops grows evenly."""
+"""Runtime -> the shares of its input and output channels with which a layer is timed; 0 stands for one channel. C has
+only the ends: it must be compiled for each size, and the time of its loops grows evenly."""
 
 ROUNDS = 30
-"""How often each size is timed."""
+"""How many times each size is timed."""
 
 BLOCK = 8
 """The number of channels that a runtime may handle together."""
@@ -70,7 +70,7 @@ class LayerTimes:
         return max(0.0, _between(self.inputs, row, n_inputs) if self.inputs else row[0])
 
     def slopes(self, n_inputs: float, n_outputs: float) -> tuple[float, float]:
-        """About what removing one input and one output channel would save, ignoring blocks; never negative."""
+        """About how much removing one input or output channel would save, ignoring blocks; never negative."""
         now = self(n_inputs, n_outputs, smooth=True)
         fewer = max(1.0, n_inputs / 4), max(1.0, n_outputs / 4)
         saved = (
@@ -177,7 +177,7 @@ Sized = tuple[nn.Module, Sequence[int]]
 
 
 def _seconds(layers: Mapping[tuple[int, int], Sized], runtime: str, folder: Path) -> dict[tuple[int, int], float]:
-    """Size -> seconds per call, without those of a call that does nothing."""
+    """Size -> seconds per call, minus those of a call that does nothing."""
     cases: dict[str, Case] = {"nothing": _CASES[runtime](nn.Identity(), (1, 1), folder / "nothing")}
     names = {size: f"{size[0]}x{size[1]}" for size in layers}
     for size, (layer, shape) in layers.items():

@@ -14,7 +14,7 @@ Loss = Callable[[Any, Any], Tensor]
 """``loss(outputs, targets)``, the mean over a batch."""
 
 IGNORED = -100
-"""The target of an element that is not judged, such as padding; torch's cross-entropy leaves it out, too."""
+"""The target of an element that is not judged, such as padding; torch's cross-entropy ignores it, too."""
 
 
 def default_loss(outputs: Any, targets: Any) -> Tensor:  # noqa: ANN401
@@ -26,7 +26,7 @@ def default_loss(outputs: Any, targets: Any) -> Tensor:  # noqa: ANN401
     """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         raise TypeError(
-            "the default loss needs a model and targets that are tensors; got "
+            "the default loss needs outputs and targets that are tensors; got "
             f"{type(outputs).__name__} and {type(targets).__name__}. Pass loss=, a function of outputs and targets."
         )
     if not targets.is_floating_point():
@@ -45,7 +45,7 @@ def try_batch(batch: ModelBatch, what: str, model: nn.Module, loss: Callable[[An
 
     Raises:
         TypeError: The model or the loss raises one; the message says what they got.
-        ValueError: They raise anything else.
+        ValueError: They raise any other exception.
     """
     given = str(batch)
     try:
@@ -78,7 +78,7 @@ def check_finite(batch: ModelBatch, what: str) -> None:
     """Refuse a batch with numbers that are not finite.
 
     Raises:
-        ValueError: It has some.
+        ValueError: The batch has a NaN or an infinity.
     """
     if not batch.is_finite:
         raise ValueError(f"`{what}` must hold finite numbers; a batch has NaN or infinity in its inputs or targets.")
@@ -91,7 +91,7 @@ def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
     Targets of `IGNORED` count neither as right nor as wrong.
 
     Raises:
-        ValueError: The data holds numbers that are not finite, and so the outputs or the loss are not either.
+        ValueError: The data hold numbers that are not finite, and so the outputs or the loss are not finite either.
 
     Example:
         >>> x = torch.eye(3)
@@ -119,7 +119,7 @@ def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
 
 @torch.no_grad()
 def standard_error(error: float, model: nn.Module, batches: Batches) -> float:
-    """The standard error of an `error_of`, as far as it is known: for a share of wrong classes; 0 for a mean loss.
+    """The standard error of a result of `error_of` that is a share of wrong classes; 0 (unknown) for a mean loss.
 
     Example:
         >>> batches = Batches((torch.eye(4), torch.tensor([0, 1, 2, 0])), "valid", nn.Linear(4, 4))
@@ -146,8 +146,8 @@ def are_classes(outputs: Any, targets: Any) -> bool:  # noqa: ANN401
 def class_axis(outputs: Any, targets: Any, loss: Loss) -> int | None:  # noqa: ANN401
     """The axis of the outputs that runs over classes; None if the targets are not classes.
 
-    It is the second one, as torch's cross-entropy has it, or the last one, for a loss that moves it. Where the shapes
-    allow both, the loss decides: it is less for outputs that are right along its axis.
+    It is the second axis, as in torch's cross-entropy, or the last one, for a loss that moves it. If the shapes allow
+    both, the loss decides: it is lower for outputs that are right along the axis that it uses.
 
     Example:
         >>> steps_first = lambda outputs, targets: default_loss(outputs.movedim(-1, 1), targets)

@@ -14,7 +14,7 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.variational import NO_VARIANCE
 
 LARGEST = 80.0
-"""Above this ``log_alpha`` the evidence is taken at this value, so that its logarithm is finite."""
+"""``log_alpha`` is clamped to plus or minus this value, so that the logarithm of the evidence is finite."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def prunables(model: nn.Module) -> list[Prunable]:
 
 
 def whole_model(model: nn.Module) -> nn.Module:
-    """The model itself, or a copy with gathered parameters of one that ``fully_shard`` has distributed.
+    """The model itself or, if ``fully_shard`` has distributed it, a copy with gathered parameters.
 
-    All ranks have to call it then, and all get the same bits, so that they count and cut alike.
+    In that case all ranks must call it; all of them get the same bits, so that they count and cut alike.
 
     Example:
         >>> model = nn.Linear(2, 2)

@@ -28,13 +28,13 @@ UPDATES = 100
 """The number of updates of the controller in the press stage."""
 
 EXACT_EVERY = 10
-"""The estimated size is compared with the exact one after every this many updates, and after each of the last ones."""
+"""The estimated size is compared with the exact one once in this many updates, and at each of the last ones."""
 
 MEASURE_EVERY = 10
-"""The same for a target that is a time, which takes seconds to measure."""
+"""How many updates there are between measurements, for a target that is a time: each takes seconds."""
 
 MOST_CUTS = 4
-"""How often a cut that misses its time is corrected at most."""
+"""The largest number of attempts at a cut that must meet a time."""
 
 NEAR = 0.93
 """If a time ends below this share of its limit, the model is cut again, by less."""
@@ -46,7 +46,7 @@ FARTHEST = 100.0
 """The largest factor by which a target with ``within`` shrinks the model."""
 
 REFERENCE = 1.5
-"""The ``log_alpha`` that the next element to be removed should have: more presses harder."""
+"""The ``log_alpha`` that the next element to be removed should have; a larger value presses harder."""
 
 START_NATS = 0.1
 """The nats per example that the KL adds at the start: hardly any pressure, whatever the number of weights."""
@@ -81,7 +81,7 @@ class CutCost:
         size: The size after it; a time by the model of its layers.
         elements: How many weights or gates were removed.
         nats: The log evidence lost with them.
-        nats_per_example: The same as an estimate of the rise of the loss per example: times the KL weight, over the
+        nats_per_example: The estimated rise of the loss per example: ``nats`` times the KL weight, divided by the
             number of training examples.
         error_before: The measured error before it, or None.
         error: The measured error right after it, or None.
@@ -138,7 +138,7 @@ class Pursuit:
         self._check_reachable()
         self.path = Path.of(target, self.before, self.limit)
         press_by_cost_(elbo.model, self.costs)
-        if is_sharded(elbo.model):  # a checkpoint of shards gives a model the tensors that it has, and no others
+        if is_sharded(elbo.model):  # a sharded checkpoint loads only tensors that already exist
             for one in prunables(elbo.model):
                 one.remove_(~one.alive())
         nats = float(kl(whole_model(elbo.model)).detach())
@@ -173,10 +173,10 @@ class Pursuit:
         return self._share_after(self.step)
 
     def _share_after(self, step: int) -> float:
-        """The share of the run that is over after this many steps, of which those since the epoch began are its own."""
+        """The share of the run that is over after this many steps, the last of which are in the current epoch."""
         if self.target.steps is not None:
             return step / self.target.steps
-        if not self._epoch_steps:  # the first epoch tells how many steps one has
+        if not self._epoch_steps:  # the steps per epoch are not known before the first one ends
             return 0.0
         within = min(1.0, (step - self._epoch_start) / self._epoch_steps)
         return (self._epoch + within) / float(self.target.epochs or 1)
@@ -201,7 +201,7 @@ class Pursuit:
     # once per optimizer step
 
     def before_step(self, elbo: ELBO, optimizer: Optimizer | None = None) -> None:
-        """Press, cut or refine, right before a step of the optimizer; of several, the first one counts the steps."""
+        """Press, cut or refine, right before a step of the optimizer; of several, the first advances the run."""
         if elbo.counts_steps_of(optimizer):
             self._advance(elbo.epoch)
         if self.is_cut:
@@ -289,7 +289,7 @@ class Pursuit:
     def _error(self, order: Order, count: int) -> float:
         """The log of the next element's value, relative to one at `REFERENCE` with the mean cost.
 
-        If the survivors of the whole run would be dead by their rates, there is too much pressure, whatever comes next.
+        If what is alive by its rates is already below the limit of the run, the pressure is too high, whatever follows.
         """
         if not len(order.order):
             return -self.controller.gains.scale
@@ -335,7 +335,7 @@ class Pursuit:
                 if gone is None:
                     break
                 return gone
-            gone = gone or largest_cut(model, self.costs)  # its estimated time is too long, the measured one may not be
+            gone = gone or largest_cut(model, self.costs)  # the estimate is too long, the measured time may not be
             plain = plain_without(model, gone)
             seconds = self._measured(plain)
             is_whole = all(torch.equal(mask, ~one.alive()) for mask, one in zip(gone, found, strict=True))
@@ -388,7 +388,7 @@ class Pursuit:
         if state.get("timing") is not None:
             self.timing = Timing.from_data(state["timing"])
             self.look_again()
-        if "sizes" in state:  # older files lack what follows: it stays as this process found it
+        if "sizes" in state:  # older files lack what follows; keep what this process computed
             self.before, self.limit, self.least = state["sizes"]
             self.path = Path.of(self.target, *state["path"])
             for name, gate in self._gates().items():
@@ -396,5 +396,5 @@ class Pursuit:
         self._set_weight()
 
     def _gates(self) -> dict[str, Gate]:
-        """The gates by name, whose KL is weighted by what they cost at the start."""
+        """The gates by name; their KL is weighted by their cost at the start."""
         return {one.name: one.module for one in prunables(self.model) if isinstance(one.module, Gate)}

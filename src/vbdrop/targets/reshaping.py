@@ -22,7 +22,7 @@ class Reshaping:
         inputs: Example inputs.
 
     Attributes:
-        plans: What was taken out so far, as a list of successive plans.
+        plans: What has been taken out so far, as a list of successive plans.
 
     Example:
         >>> import torch, vbdrop
@@ -64,7 +64,7 @@ class Reshaping:
         if not self.plans:
             return model
         shapes = [copy.deepcopy(self._original)]
-        for one in prunables(shapes[0]):  # masks of what was removed have their place
+        for one in prunables(shapes[0]):  # create the masks of removed elements, so that they can be loaded
             one.remove_(torch.zeros(one.entry.mean.shape, dtype=torch.bool))
         for plan in self.plans[:-1]:
             shapes.append(apply_plan_(plan, copy.deepcopy(shapes[-1])))

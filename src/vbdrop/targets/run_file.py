@@ -21,7 +21,7 @@ class RunFile:
     Args:
         path: The file; its folder must exist.
         identity: What the run is, as plain data. A different run does not resume from it.
-        former: How an older version described the same run, or None; its files load, too.
+        former: The identity that an older version gave to the same run, or None; its files load, too.
 
     Example:
         >>> import tempfile
@@ -51,10 +51,10 @@ class RunFile:
         write_atomically(self.path, hashlib.sha256(content).digest() + content)
 
     def load(self) -> dict[str, Any] | None:
-        """The state, or None if there is no file yet. If the compiled kernels are others than before, it warns.
+        """The state, or None if there is no file yet. Warns if the compiled kernels have changed.
 
         Raises:
-            ValueError: The file is damaged, or of another run.
+            ValueError: The file is damaged, or belongs to another run.
         """
         if not self.path.exists():
             return None

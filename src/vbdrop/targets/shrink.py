@@ -21,7 +21,7 @@ GATE_LOG_SIGMA2 = -3.0
 """The initial log variance of the gates: a short run has no time to raise it from almost nothing."""
 
 LARGEST_SEED = 2**43
-"""The seed of an epoch is about a million times this, and must fit into 64 bits."""
+"""The largest absolute value: the seed of an epoch is about a million times this, and must fit into 64 bits."""
 
 
 def shrink(
@@ -46,7 +46,7 @@ def shrink(
 
     A share of the epochs trains the plain network (``target.train``; 0 if it is already trained). Then its weights or
     channels get learned noise, and what the network needs least is removed step by step. The last share of the epochs
-    (``target.refine``) trains what is left. `convert_`, `ELBO`, `Target` and `compress` do this in a loop of your own.
+    (``target.refine``) trains what is left. For your own loop, use `convert_`, `ELBO`, `Target` and `compress`.
 
     Args:
         model: The model, trained or not, on its device; it is not changed.
@@ -54,7 +54,8 @@ def shrink(
             of a tuple is the targets; in a dict they are under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
         target: The size to reach. Its ``steps``, ``epochs`` and ``example_inputs`` are not used.
         epochs: The number of epochs of the whole run.
-        valid: Validation data, in the same forms: the error is reported, and needed for ``Target(within=...)``.
+        valid: Validation data, in the same forms, for the reported errors. ``Target(within=...)`` needs it, unless it
+            has its own ``evaluate``.
         loss: ``loss(outputs, targets)``, the mean over a batch; by default the cross-entropy for classes and the mean
             squared error for numbers.
         lr: The learning rate of the weights.
@@ -63,12 +64,12 @@ def shrink(
         optimizer: Makes the optimizer from a list of parameter groups.
         split: Splits a batch into (inputs, targets), if the default does not fit.
         seed: The seed of the data order and of the noise.
-        checkpoint: A file in which the run is kept after every epoch: a run that was killed resumes from it, with the
-            same arguments, and ends with the same bits. The file of a run with another target, model or modes, or
-            other numbers, is refused. What is not compared: the values of the data, ``loss``, ``optimizer``, ``split``,
-            what functions do, and, if ``target.train`` is above 0, the initial weights.
-        shrink_every: Every so many epochs, what has been removed is taken out of the model in training, which makes
-            training cheaper; None for only at the end.
+        checkpoint: A file to which the run is saved after every epoch. Called again with the same arguments, a run that
+            was killed resumes from it and ends with the same bits. The file of a run with a different target, model,
+            modes or numbers is refused. Not compared are the values of the data, ``loss``, ``optimizer``, ``split``,
+            the code of functions and, if ``target.train`` is above 0, the initial weights.
+        shrink_every: How often, in epochs, removed elements are taken out of the model, which makes training cheaper;
+            None to take them out only at the end.
         progress: Whether to write one line per epoch, or a function that is called with each epoch's point.
 
     Returns:
@@ -89,7 +90,7 @@ def shrink(
     _check(model, target, epochs, lr, batch_size, shrink_every, valid)
     _check_functions(loss, optimizer, split, progress)
     if type(seed) is not int or abs(seed) > LARGEST_SEED:
-        raise ValueError(f"`seed` must be an int, at most 2**43 in size; got {seed!r}.")
+        raise ValueError(f"`seed` must be an int, at most 2**43 in absolute value; got {seed!r}.")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise TypeError(f"`checkpoint` must be the path of a file, or None; got {checkpoint!r}.")
     data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
@@ -106,7 +107,7 @@ def shrink(
 def _check(
     model: object, target: object, epochs: object, lr: object, batch_size: object, shrink_every: object, valid: object
 ) -> None:
-    """Refuse arguments that cannot be right, by their names."""
+    """Refuse invalid arguments, by name."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not isinstance(target, Target):

@@ -42,22 +42,22 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class ShrinkResult:
-    """The small model, and how it came about; print it.
+    """The small model and the course of its run; it can be printed.
 
     Attributes:
         small: The result of `vbdrop.compress`: the small model, its plan and its summary.
         target: The target.
         unit: What the target counts.
         limit: The largest size that it allows; None for ``within``.
-        before: The size of the model before.
+        before: The size of the original model.
         size: The size of the small model.
         error_before: The error of the network before anything was removed; None without validation data.
         error: The error of the small model; None without validation data.
         curve: One point per epoch.
         walk: The updates of the controller.
         cut: The cost of the cut.
-        kept: Larger models on the way, one each time the size had fallen by 30 %, as they were in the press stage: each
-            has a ``size``, an ``error``, a ``model`` and ``save``.
+        kept: Larger models kept on the way, one each time the size had fallen by 30 %, as they were in the press stage.
+            Each has a ``size``, an ``error``, a ``model`` and ``save``.
     """
 
     small: Compressed
@@ -89,7 +89,7 @@ class ShrinkResult:
         return self.before / (self.size or 1.0)
 
     def summary(self) -> Summary:
-        """The counts before and after, one row per layer; print it."""
+        """The counts before and after, one row per layer; it can be printed."""
         return self.small.summary()
 
     def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
@@ -119,7 +119,7 @@ class ShrinkResult:
         }
 
     def to_json(self) -> str:
-        """The same as text."""
+        """The figures as JSON."""
         return json.dumps(self.figures(), indent=1)
 
     def __str__(self) -> str:

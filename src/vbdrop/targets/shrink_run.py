@@ -42,10 +42,10 @@ EXAMPLES = 8
 """The number of examples with which the model is traced."""
 
 NOISE = 0.05
-"""A time at most this factor above its limit is not cut again, since it was within the limit at the cut."""
+"""A model is not cut again if its time is above the limit by at most this share: it was within it at the cut."""
 
 MOST_CUTS = 10
-"""How often a model that is above its limit after the refining is cut again at most."""
+"""The largest number of attempts to compress a model to within its limit after refining; each failure cuts it again."""
 
 RECALIBRATION_BATCHES = 50
 """The largest number of batches over which BatchNorm statistics are recomputed."""
@@ -133,13 +133,13 @@ class ShrinkRun:
         return made
 
     def _identity(self) -> dict[str, Any]:
-        """What makes two runs the same; if they train first, they may begin with other tensors."""
+        """What identifies a run; runs that train first may begin with different tensors."""
         modes = [re.sub(" at 0x[0-9a-f]+", "", repr(without_filters(mode))) for mode in self.modes]
         tensors = None if self.train_epochs else digest(self.model)
         return {**self._former_identity(), "modes": modes, "tensors": tensors}
 
     def _former_identity(self) -> dict[str, Any]:
-        """The same as older files have it, which compare less."""
+        """The identity in older files, which contains less."""
         shapes = [[name, list(tensor.shape)] for name, tensor in self.model.state_dict().items()]
         settings = [repr(self._asked), self.epochs, self.lr, self.seed, len(self.data), self.data.n_examples]
         settings += [] if self._shrink_every is None else [self._shrink_every]
@@ -185,7 +185,7 @@ class ShrinkRun:
                     self._file.save(self._state())
                 if report is not None:
                     report(self.curve[-1], self.epochs)
-            torch.manual_seed(self.seed * 1_000_003 + self.epochs)  # also where the last epoch was another process's
+            torch.manual_seed(self.seed * 1_000_003 + self.epochs)  # also if another process ran the last epoch
             return self._result()
 
     def _start_pressing(self) -> None:
@@ -204,7 +204,7 @@ class ShrinkRun:
         self._elbo.observers.append(self._pursuit)
 
     def _no_models(self, pursuit: Pursuit) -> KeptModels:
-        """The models of the walk, before the first."""
+        """The kept models of the walk, none so far."""
         return KeptModels(self._original, self.target.example_inputs or (), self.before, pursuit.path.limit / STEP)
 
     def _reshape(self) -> None:
@@ -328,7 +328,7 @@ class ShrinkRun:
             small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
             size = self._size(small, pursuit)
             if self._is_small(size, limit) or self._tolerance is not None or "model" in small.left:
-                break  # what cannot be removed at all does not go with a further cut
+                break  # a further cut does not help if nothing can be removed
             pursuit.limit -= max(size - limit, 1.0 if self.pursued != "latency" else 0.0) if cuts else 0.0
             pursuit.cut_()
         pursuit.limit = limit

@@ -29,7 +29,7 @@ class Sizes:
         parameters: All remaining parameters, zero or not.
         bytes: The approximate bytes in a file; see `vbdrop.compression.summary.stored_bytes`.
         macs: Multiply-adds per example.
-        shapes: Weight -> its shape; a tied weight is there under each of its names.
+        shapes: Weight -> its shape; a tied weight is listed under each of its names.
     """
 
     weights: int
@@ -69,7 +69,7 @@ class SizeCounter:
         batch: The number of examples in its inputs.
         facts: The channels of its graph.
         positions: Weight -> how often it is used for one example.
-        counted: The names of the tensors that are counted; a tied tensor is if one of its modules is selected.
+        counted: The names of the tensors that are counted; a tied tensor counts if any of its modules is selected.
         before: The sizes of the whole model.
 
     Raises:

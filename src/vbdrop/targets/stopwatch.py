@@ -21,7 +21,7 @@ from vbdrop.targets.layer_times import CONVOLUTIONS, LayerTimes, time_layer, und
 from vbdrop.targets.sizes import SizeCounter
 
 ROUNDS = 200
-"""How often a whole model is timed."""
+"""How many times a whole model is timed."""
 
 LAYERS: tuple[type[Any], ...] = (nn.Linear, *CONVOLUTIONS)
 """Layers that are timed with fewer channels; others count as they are."""
@@ -50,7 +50,7 @@ class Stopwatch:
         self._original: TimedRuntime | None = None
 
     def whole(self) -> tuple[float, float]:
-        """Seconds per call of the original, and the same in the runtime used for comparison."""
+        """Seconds per call of the original, and the same in the runtime in which it is timed beside small models."""
         return self._measured(self._plain)
 
     def _measured(self, small: nn.Module | Compressed) -> tuple[float, float]:
@@ -88,9 +88,9 @@ class Timing:
 
     Attributes:
         before: Seconds per call of the whole model.
-        reference: The same in the runtime that later measurements are compared in.
+        reference: The same in the runtime in which the original is timed beside later models.
         layers: Weight -> the times of its layer.
-        transposed: Those whose first axis runs over inputs.
+        transposed: The weights whose first axis runs over inputs.
         line: Intercept and slope of the line from the sum of the layers' times to the time of a model, through the
             measured times of the whole model and the smallest.
     """

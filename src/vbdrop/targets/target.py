@@ -66,10 +66,10 @@ class Target:
             thread.
         batch: For the same: the number of examples per call.
         steps: The number of optimizer steps of the whole run.
-        epochs: The same in epochs, at least 2, for a loop that sets ``elbo.epoch``; one of the two, or neither for
+        epochs: The same in epochs, at least 2, for a loop that sets ``elbo.epoch``. Set one of the two, or neither for
             `vbdrop.shrink`.
         train: The share of the run that trains without pressure, before the first weight is removed.
-        refine: The share of the run after the cut, in which the survivors train on.
+        refine: The share of the run after the cut, in which the survivors continue to train.
         example_inputs: Inputs that the model accepts, to trace it with; `vbdrop.shrink` takes them from its data.
 
     Example:
@@ -167,8 +167,8 @@ class Target:
             raise ValueError("the target must have a length: give it `steps`, or `epochs` and set elbo.epoch.")
         if self.epochs is not None and self.epochs < 2:
             raise ValueError(
-                "`epochs` of the target must be at least 2, since the first epoch tells how many steps one has; got "
-                f"{self.epochs:g}. Give it `steps` instead."
+                "`epochs` of the target must be at least 2, since the first one shows how many steps an epoch has; "
+                f"got {self.epochs:g}. Give it `steps` instead."
             )
         if self.example_inputs is None:
             raise ValueError("the target must have `example_inputs`, with which its sizes are counted.")
@@ -205,7 +205,7 @@ class Target:
         return self.pursue(elbo)
 
     def pursue(self, elbo: "ELBO", timing: "Timing | None" = None) -> "Pursuit":
-        """The object that steers the model; a subclass may steer in another way.
+        """The object that steers the model; a subclass may steer it differently.
 
         Args:
             elbo: The objective.
@@ -213,10 +213,10 @@ class Target:
         """
         if self.measured == "latency" and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             raise ValueError(
-                f"{self} cannot be pursued in several processes, each of which would measure another time and remove "
-                "something else; ask for fewer `macs`."
+                f"{self} cannot be pursued in several processes, each of which would measure a different time and "
+                "remove different elements; set a target in `macs` instead."
             )
-        from vbdrop.targets.pursuit import Pursuit  # it needs this file itself
+        from vbdrop.targets.pursuit import Pursuit  # pursuit imports this module
 
         return Pursuit(self, elbo, timing=timing)
 
@@ -229,7 +229,7 @@ class Target:
         """Read a target from the command line.
 
         Args:
-            text: ``name=value``, with more of them after commas.
+            text: ``name=value``, or several separated by commas.
 
         Raises:
             ValueError: It is not a target; the message says what one looks like.

@@ -16,13 +16,13 @@ STEP = 0.6
 """A state of the walk is kept once its size is at most this share of the one before."""
 
 MOST_TRIALS = 5
-"""The number of sizes that are tried at most, an epoch each; half of the refining epochs remain for the last one."""
+"""The largest number of sizes tried, one epoch each; half of the refining epochs remain for the last one."""
 
 CLOSE = 0.8
 """Trials end once the largest size that does not fit is at least this share of the smallest one that does."""
 
 CUTS = 6
-"""The number of sizes tried without training, where no size that was trained fits."""
+"""The number of sizes tried without training, if no size that was trained fits."""
 
 
 class Tolerance:
@@ -30,9 +30,9 @@ class Tolerance:
 
     The error of a network under pressure is above that of the same network refined, so the walk itself decides little:
     it shows the smallest size that fits even then. Between that one and the smallest of the walk, sizes are tried: the
-    next larger state of the walk is cut to the size, and trained for an epoch without noise or pressure. Of sizes that
-    are judged by a finite number of examples, the smallest that fits would often be one that was lucky on them, so a
-    trial must fit with a reserve.
+    next larger state of the walk is cut to the size, and trained for an epoch without noise or pressure. Sizes
+    are judged on a finite number of examples, and the smallest that fits would often be one that was lucky on them, so
+    a trial must fit with a reserve.
 
     Args:
         within: How much the error may rise.
@@ -72,7 +72,7 @@ class Tolerance:
         return error is not None and self.start is not None and error <= self.start + self.within - reserve
 
     def judge(self, pursuit: Pursuit, point: CurvePoint, *, last: bool) -> None:
-        """Look at the model after an epoch: walk on, try another size, or go on with the one that was found.
+        """Judge the model after an epoch: walk on, try another size, or continue with the one that was found.
 
         Args:
             pursuit: The pursuit, whose model may be taken back to an earlier state.
@@ -95,7 +95,7 @@ class Tolerance:
             self._decide(pursuit)
 
     def _walk(self, pursuit: Pursuit, point: CurvePoint) -> None:
-        """Keep a state of the walk; what is larger than one that fits is not needed any more."""
+        """Keep a state of the walk; states larger than one that fits are no longer needed."""
         self.bad = max(pursuit.least, point.size)
         if self.fits(point.error):
             self.good = point.size
@@ -122,7 +122,7 @@ class Tolerance:
         return next(state for state in reversed(self.states) if state["size"] >= size)
 
     def _decide(self, pursuit: Pursuit) -> None:
-        """Go on with the smallest size that fits."""
+        """Continue with the smallest size that fits."""
         if self.best is not None:
             pursuit.model.load_state_dict(self.best["model"])
             pursuit.limit, pursuit.cut_cost = self.good, CutCost(**self.best["cut_cost"])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 Family: TypeAlias = Literal["regulariser", "weights", "structured"]
-"""What a method is for: lower error, fewer weights, or fewer units."""
+"""The purpose of a method: lower error, fewer weights, or fewer units."""
 
 
 _ABSENT = "of a run whose record does not have it"

@@ -22,7 +22,7 @@ class Epoch:
         lr: The schedule's factor on the learning rates at the end of the epoch.
         seconds: Its duration, without the evaluation.
         kl: The KL of the weights from their priors, for a variational network.
-        evaluation: That of the network if training ended here; None if the epoch is not evaluated.
+        evaluation: The evaluation of the network as if training ended here; None if the epoch is not evaluated.
         sparsity: The weights of the same network.
     """
 

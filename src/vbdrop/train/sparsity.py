@@ -24,7 +24,7 @@ def weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | ConvNd]]:
 
 
 def distinct_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of these layers by the layers' names, a tied weight once, under its first layer.
+    """Return the weights of these layers by the layers' names; a tied weight appears once, under its first layer.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
@@ -45,7 +45,7 @@ class Sparsity:
 
     Attributes:
         weights: The total.
-        nonzero: Layer -> the number of non-zero weights; a tied weight is there once, under its first layer.
+        nonzero: Layer -> the number of non-zero weights; a tied weight counts once, under its first layer.
     """
 
     weights: int
@@ -67,7 +67,7 @@ def sparsity(model: nn.Module, weights: int | None = None) -> Sparsity:
 
     Args:
         model: The network.
-        weights: Its original number, if some were removed; None for its current number.
+        weights: The original number of weights, if some were removed; None for the current number.
 
     Example:
         >>> layer = nn.Linear(3, 2)

@@ -75,7 +75,7 @@ def check_count(method: object, *names: str) -> None:
 
 
 def check_flag(method: object, *names: str) -> None:
-    """Each of these fields must be a bool; any other value would count as true or false without a word.
+    """Each of these fields must be a bool; any other value would silently count as true or false.
 
     Example:
         >>> from types import SimpleNamespace

@@ -1,4 +1,4 @@
-r"""Distillation (Hinton, Vinyals and Dean 2015): the network also learns the outputs of the plain one that it was.
+r"""Distillation (Hinton, Vinyals and Dean 2015): the network also learns the outputs of the plain one it came from.
 
 The teacher is the plain network at the end of its stage, kept as buffers inside the first layer, so that a checkpoint
 holds it. With its logits t, the network's own s and the temperature T, the loss gains

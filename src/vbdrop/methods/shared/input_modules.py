@@ -66,7 +66,7 @@ def unit_gates(mode: Units, model: nn.Module) -> Units:
     """This mode, with additional gates on the output channels of the last convolution.
 
     Every unit of an MLP (including its inputs), every channel and every hidden unit of a convolutional network then has
-    its own gate; of LeNet-5's 20-50-800-500, all four.
+    its own gate; in LeNet-5, all of 20-50-800-500 do.
 
     Example:
         >>> from vbdrop.models import LeNet5

@@ -30,13 +30,13 @@ from vbdrop.train.sparsity import weight_layers
 
 @dataclass(frozen=True)
 class NoisyWeights(Staged):
-    """Every weight learns its own alpha, and dies if it carries only noise. Abstract: a subclass has the prior.
+    """Every weight learns its own alpha, and dies if it carries only noise. Abstract: a subclass sets the prior.
 
     Attributes:
         kl_weight: The factor on the KL; larger values make the network sparser.
         threshold: The ``log_alpha`` at or above which a weight is dead in training.
-        cut: The same for the final network, and at the start of ``refine``, if it is lower; None for the same as in
-            training. A weight that is masked in training rarely comes back; at the end it need not.
+        cut: The same for the final network, and from the start of ``refine``, if it is lower; None for the same as in
+            training. A weight that is masked in training rarely comes back; at the end it does not have to.
         log_sigma2: The initial log variance of a weight.
         hold: The share of the run, after ``pretrain``, for which the KL is held at 0.
         ramp: The share of the run over which it then rises.
@@ -51,11 +51,11 @@ class NoisyWeights(Staged):
             gates. They have the threshold of the weights, so that one threshold decides what is dead.
         mask_variances: Whether a dead weight of a convolution also loses its variance in training, not only its mean;
             only the KL then moves it.
-        cut_nats: At the start of ``refine``, or in the end if there is none, the network is cut at the lowest threshold
+        cut_nats: At the start of ``refine``, or at the end if there is none, the network is cut at the lowest threshold
             that raises the loss per example by at most this many nats, as estimated without data from the evidence that
             is lost; None for no such cut.
-        distill: The weight of the distance from the outputs of the plain network at the end of ``pretrain``, in all
-            that follows: see `vbdrop.methods.shared.distilling`; 0 for none.
+        distill: After ``pretrain``, the weight of the distance from the outputs of the plain network at its end: see
+            `vbdrop.methods.shared.distilling`; 0 for none.
 
     Example:
         >>> from vbdrop.methods import VBDWeights
@@ -140,14 +140,14 @@ class NoisyWeights(Staged):
         Args:
             model: The model.
             batch: The examples.
-            values: Name -> what takes the place of a parameter.
+            values: Name -> the tensor that replaces a parameter.
         """
         outputs = functional_call(model, dict(values), batch.inputs) if values else model(batch.inputs)
         nll = F.cross_entropy(outputs, batch.targets)
         return nll + self.distill * distillation_loss(model, batch.inputs, outputs) if self.distill else nll
 
     def cut_(self, model: nn.Module, step: Step) -> None:
-        """Remove for good what is dead, or what the evidence can spare."""
+        """Permanently remove what is dead, or what costs little evidence."""
         if self.cut_nats is None:
             super().cut_(model, step)
         elif self.kl_weight:

@@ -16,7 +16,7 @@ from vbdrop.train.method import Batch, Method, Step
 class Staged(Method):
     """A method with learned noise whose run may have a first and a last stage without the penalty. Abstract.
 
-    A subclass has both shares as fields. If both are 0, the whole run has the penalty.
+    A subclass defines both shares as fields. If both are 0, the whole run has the penalty.
 
     Attributes:
         pretrain: The first share of the run, in which the plain network trains, without noise. Then the variances
@@ -63,7 +63,7 @@ class Staged(Method):
         return cross_entropy(model, batch)
 
     def cut_(self, model: nn.Module, step: Step) -> None:
-        """Remove for good what is dead at the start of the last stage."""
+        """Permanently remove what is dead at the start of the last stage."""
         freeze_dead_(model, self.final_threshold)
 
     def build(self, model: nn.Module) -> nn.Module:
