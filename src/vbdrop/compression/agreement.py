@@ -15,17 +15,17 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.size_guards import OtherSize
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""The largest difference, as a share of the largest output, that rounding explains."""
+"""The largest difference, as a share of the largest output, that rounding can explain."""
 
 COARSE = 5e-2
 """The same for half precision."""
 
 BATCHES = (1, 3)
-"""The batch sizes that are tried besides that of the example."""
+"""The batch sizes that are tried besides the example's."""
 
 
 LARGEST_TRIAL = 2**22
-"""Inputs of another size with more numbers than this are not tried."""
+"""Inputs of another size are not tried if they have more elements than this."""
 
 FEW = 2
 """The number of examples in inputs of another size."""
@@ -40,7 +40,7 @@ class Check:
         args: Inputs by position.
         kwargs: Inputs by name.
         expected: The outputs, in order.
-        structure: The containers that they are in.
+        structure: Their container structure.
     """
 
     what: str
@@ -65,7 +65,7 @@ class Check:
         return all(bool(leaf.isfinite().all()) for leaf in self.expected if isinstance(leaf, Tensor))
 
     def disagreement(self, other: nn.Module) -> str | None:
-        """How a model that should give the same outputs differs, and for which inputs; None if it does not."""
+        """How a model that should give the same outputs differs, and for which inputs; None if it agrees."""
         said = self._said(other)
         return said and f"{said} (for {self.what})"
 
@@ -77,12 +77,12 @@ class Check:
         if len(found) != len(self.expected):
             return f"it has {len(found)} outputs instead of {len(self.expected)}"
         if structure != self.structure:
-            return "its outputs are in other containers, or have other names"
+            return "its outputs are in different containers, or have different names"
         return next((said for pair in zip(self.expected, found, strict=True) if (said := _difference(*pair))), None)
 
 
 def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Run copies of two models on the same inputs.
+    """Run copies of two models on the same inputs and compare the outputs.
 
     Args:
         model: The reference.
@@ -91,7 +91,7 @@ def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwar
         kwargs: Inputs by name.
 
     Returns:
-        How the second differs from the first, or None if it does not.
+        How the second differs from the first, or None if they agree.
 
     Example:
         >>> disagreement(nn.ReLU(), nn.Tanh(), (torch.tensor([1.0, -1.0]),), {})
@@ -105,8 +105,8 @@ def checks(
 ) -> list[Check]:
     """The outputs of a model for its example inputs, and for noise in batches of several sizes.
 
-    An all-zero example would hide most mistakes, and a single batch size those at other sizes. Inputs that the model
-    does not accept, or answers with non-finite numbers, are left out. Integers get no noise.
+    An all-zero example would hide most mistakes, and a single batch size would hide those at other sizes. Inputs that
+    the model does not accept, or for which its outputs are not finite, are left out. Integers get no noise.
 
     Args:
         model: The reference; it is not changed.
@@ -135,7 +135,7 @@ def checks(
 
 
 def depends_on_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether other inputs give other outputs: noise for floating-point inputs, another order for the rest.
+    """Whether different inputs give different outputs; floating-point inputs get noise, others are reversed.
 
     Args:
         model: The model; it is not changed.
@@ -166,8 +166,8 @@ class OtherSizes:
     """The behaviour of a model for inputs of sizes other than the example's.
 
     Attributes:
-        checks: Its outputs for those that it accepts.
-        untried: The reasons to try those that are too large to be tried.
+        checks: Its outputs for the sizes that it accepts.
+        untried: Descriptions of the sizes that are too large to try.
     """
 
     checks: list[Check]
@@ -180,14 +180,14 @@ class OtherSizes:
             other: The model that should give the same outputs.
         """
         if self.untried:
-            return f"inputs of another size may take another branch, and are too large to try: {self.untried[0]}"
+            return f"inputs of another size may take another branch, but are too large to try: {self.untried[0]}"
         return next((said for check in self.checks if (said := check.disagreement(other))), None)
 
 
 def at_other_sizes(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sizes: Iterable[OtherSize]
 ) -> OtherSizes:
-    """Run a model on inputs of other sizes, a few examples of noise each.
+    """Run a model on inputs of other sizes, with a few noisy examples each.
 
     Args:
         model: The reference; it is not changed.
@@ -230,7 +230,7 @@ def _batch(inputs: Any) -> int:  # noqa: ANN401 -- any structure of inputs
 
 @torch.no_grad()
 def _resized(inputs: Any, axes: Mapping[tuple[int, int], int]) -> Any:  # noqa: ANN401 -- any structure of inputs
-    """Inputs with other sizes on some axes, by repetition, with noise; None if they would be too large."""
+    """Inputs repeated to other sizes on some axes, with noise; None if they would be too large."""
     leaves, structure = pytree.tree_flatten(inputs)
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for number, i in enumerate(tensors):
@@ -246,22 +246,22 @@ def _resized(inputs: Any, axes: Mapping[tuple[int, int], int]) -> Any:  # noqa: 
 
 
 def outputs_of(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a copy of a model for copies of inputs, in order: a forward may write into both."""
+    """The outputs of a model, in order; it runs on copies of the model and the inputs, since it may write into both."""
     return _flat_outputs(model, args, kwargs)[0]
 
 
-@torch.no_grad()
 def _check_features(module: nn.RNNBase, args: tuple[Any, ...]) -> None:
-    """Refuse what torch accepts: a packed sequence with more features than the weights have, beyond which it reads."""
+    """Refuse a packed sequence with the wrong number of features, for which torch would read beyond the weights."""
     data = args[0].data if args and isinstance(args[0], PackedSequence) else None
     if data is not None and data.shape[-1] != module.input_size:
         raise ValueError(f"`input` must have {module.input_size} features; got {data.shape[-1]}.")
 
 
+@torch.no_grad()
 def _flat_outputs(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], pytree.TreeSpec]:
-    """The same outputs, and the containers that they are in; a model that draws random numbers gets the same ones."""
+    """The outputs and their container structure; random numbers are drawn with a fixed seed."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
     with torch.random.fork_rng(devices=[]), without_cache(copy.deepcopy(model)) as run:
         for module in run.modules():
@@ -274,7 +274,7 @@ def _flat_outputs(
 
 @torch.no_grad()
 def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any structure of inputs
-    """Inputs in batches of another size; floating-point ones get noise of the same spread."""
+    """Inputs with another batch size; floating-point inputs get noise of the same spread."""
     generator = torch.Generator().manual_seed(size)
 
     def varied(leaf: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`compress`: a trained model becomes a plain, smaller one with the same outputs."""
+"""`compress`: turn a trained model into a smaller plain one with the same outputs."""
 
 import inspect
 import warnings
@@ -18,6 +18,7 @@ from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement
 from vbdrop.compression.evidence import LIMIT, EvidenceLoss, evidence_lost
 from vbdrop.compression.files.model_file import built_with, save
 from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
+from vbdrop.compression.noise_probes import disagreement_under_noise
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.replaced_modules import note_replaced, with_own_classes
 from vbdrop.compression.removal import REWRITE_GAIN, Removal, remove
@@ -40,10 +41,10 @@ class Compressed:
 
     Attributes:
         model: The small model: plain `torch.nn` modules, in eval mode, with the outputs and the memory format of the
-            model that was given.
+            given model.
         plan: What was removed, as data; see `vbdrop.compression.rewriting.apply_plan`.
         left: What is dead but kept, what keeps channels although some of them may have no effect, and why.
-        threshold: The ``log_alpha`` at or above which weights and units were dead; None for each one's own.
+        threshold: The ``log_alpha`` at or above which weights and units were dead; None if each one's own was used.
     """
 
     model: nn.Module
@@ -85,11 +86,11 @@ class Compressed:
         """Write the small model as one safetensors file, for `vbdrop.load`.
 
         Args:
-            path: Where to write; an existing file is replaced at the very end.
-            dtype: The type in which floating-point numbers are stored; None for their own.
+            path: Where to write; an existing file is replaced only once the new one is complete.
+            dtype: The dtype in which floating-point numbers are stored; None keeps their own.
 
         Returns:
-            The bytes of the file.
+            The size of the file in bytes.
         """
         return save(path, self.model, self.plan, dtype=dtype, arguments=self._arguments)
 
@@ -113,34 +114,34 @@ def compress(
 
     The dead weights of a converted model become zeros (a plain model is used with the zeros that it has). Channels
     that are constant or that nothing reads are then removed exactly: constants are folded into the biases that follow.
-    The small model keeps its class, if the forward is still valid, and the names of all modules; otherwise it is a
-    `torch.fx.GraphModule` with the same modules under the same names. It is compared with the given model, run by its
-    own forward in eval mode at the threshold in use: on the example inputs, on noise in batches of several sizes, and
-    on inputs of other sizes.
+    If the forward is still valid, the small model keeps its class and the names of all modules; otherwise it is a
+    `torch.fx.GraphModule` with the same modules under the same names. It is compared with the given model, which runs
+    its own forward in eval mode at the threshold in use: on the example inputs, on noise in batches of several sizes,
+    and on inputs of other sizes.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
         example_inputs: Inputs that the model accepts: a tensor, a tuple of arguments, or a dict of named ones. The
             size of their first axis, the batch, does not matter later. The other sizes (of an image or a sequence) do
-            if the forward is replaced by one that is valid for these sizes alone: it then refuses others. The forward
-            is never replaced if any input is not a tensor, such as a flag.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+            matter if the forward is replaced by one that is valid for these sizes only: it then refuses others. The
+            forward is never replaced if any input is not a tensor, such as a flag.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
         example_kwargs: Additional inputs by name.
         max_bytes: The largest size of the stored model, such as ``"20 kB"`` or a number of bytes; the threshold is
             lowered until the model meets it. See `vbdrop.compression.summary.stored_bytes` for what is counted.
         max_macs: The same for multiply-adds per example.
         max_weights: The same for nonzero weights.
-        rewrite_gain: The forward is replaced only if this saves at least this share of the weights compared with the
-            class's own forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``, any
-            gain counts.
+        rewrite_gain: The forward is replaced only if this removes at least this share of the weights that would remain
+            with the original forward, which keeps its arguments and its methods. With a limit such as ``max_bytes``,
+            any gain counts.
         rewrite: Whether the forward may be replaced by a graph. If not, only what leaves the forward valid is removed,
             as required if the model is to be trained further.
-        recalibrate: Training inputs with which the BatchNorm statistics are computed again, without noise, as by
-            `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None uses them as they are, with a warning
-            if they contain noise; False uses them without a warning.
+        recalibrate: Training inputs with which the BatchNorm statistics are recomputed without noise, as by
+            `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None keeps the existing statistics, with a
+            warning if they may contain noise; False keeps them without a warning.
         evaluate: Takes a model in eval mode and returns a figure, such as its validation error; it is called before and
             after, and ``summary()`` shows both figures.
-        elbo: The objective that the model was trained with; with it ``summary()`` shows what the cut costs per example.
+        elbo: The objective that the model was trained with; ``summary()`` then shows what the cut costs per example.
 
     Returns:
         The small model, its plan and summary, and what was left.
@@ -168,7 +169,7 @@ def compress(
             f"`rewrite_gain` must be a share of the weights, at least 0 and below 1; got {rewrite_gain!r}."
         )
     if elbo is not None and not isinstance(elbo, ELBO):
-        raise TypeError(f"`elbo` must be the vbdrop.ELBO of the training, or None; got {type(elbo).__name__}.")
+        raise TypeError(f"`elbo` must be the vbdrop.ELBO used in training, or None; got {type(elbo).__name__}.")
     wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
     gain = rewrite_gain if wanted is None else 0.0
     given = without_noise(model, recalibrate)
@@ -193,7 +194,7 @@ class Compression:
     Attributes:
         given: A copy of the model, in eval mode, in which layers whose masks the forward bypasses are plain.
         traced: Its graph, or None if it could not be traced.
-        own_classes: The layers that keep a class that computes their weight, since the model needs it.
+        own_classes: The layers that keep the class that computes their weight, since the model needs it.
 
     Args:
         model: A trained model, converted or plain, compiled or not; it is not changed.
@@ -237,9 +238,11 @@ class Compression:
         """The small model at a threshold.
 
         Raises:
-            ValueError: If the masked model does not give the outputs of the given one.
+            ValueError: If the outputs of the masked model differ from those of the given one.
         """
         judge, plain = judge_of(self.given, threshold), masked_copy(self.given, threshold, self.own_classes)
+        if self._two_ways:
+            self._refuse_if(disagreement_under_noise(judge, plain, self.args, self.kwargs), judge)
         if self.traced is None:
             removal = Removal(plain, Plan(), {"model": self._untraceable})
         else:
@@ -260,7 +263,7 @@ class Compression:
     def _with_own_classes(
         self, threshold: float | None, small: nn.Module, plan: Plan, plain: nn.Module
     ) -> tuple[nn.Module, Plan, nn.Module]:
-        """The small model, its plan and the masked model, in which layers that are not cut have their own class."""
+        """The small model, its plan and the masked model, with the original class for layers that are not cut."""
         less, own = with_own_classes(plan, self.given)
         if not own:
             return small, plan, plain
@@ -283,13 +286,13 @@ class Compression:
         dead = [name for name, entry in noisy_tensors(self.given) if bool(entry.dead(threshold).all())]
         weights = masked_copy(self.given, threshold, self.own_classes).named_parameters()
         dead += [name for name, weight in weights if weight.dim() > 1 and not bool(weight.any())]
-        if not any(layer.after.nonzeros for layer in layers):  # what is alive does not lead to the outputs
+        if not any(layer.after.nonzeros for layer in layers):  # no live weight affects the outputs
             dead += [layer.name for layer in layers]
         dead = list(dict.fromkeys(name.removesuffix(".weight") for name in dead))
         judge = judge_of(self.given, threshold)
         if dead and not depends_on_inputs(judge, self.args, self.kwargs):
             return (
-                f"everything in {some(dead)} is dead, and the outputs do not depend on the inputs any more. Train with "
+                f"everything in {some(dead)} is dead, and the outputs no longer depend on the inputs. Train with "
                 "a smaller kl_weight or a longer warm-up, or compress with a higher threshold or a larger limit."
             )
         if evidence is None or not evidence.is_large:
@@ -298,21 +301,24 @@ class Compression:
         place = "its thresholds" if threshold is None else f"log alpha {threshold:.2f}"
         return (
             f"the cut at {place} loses {evidence}, where {LIMIT} is the limit: it may ruin the model.{measured} Train "
-            "with a larger kl_weight until the model is nearly as small as it has to be, or allow a larger one; "
-            "`evaluate=` measures the figure that counts before and after."
+            "with a larger kl_weight until the model is nearly as small as it has to be, or allow a larger model; "
+            "pass `evaluate=` to measure the figure that matters before and after."
         )
 
     def _check_masked(self, judge: nn.Module, plain: nn.Module) -> None:
-        """Refuse a model whose outputs differ from the masked one's, unless it draws random numbers."""
+        """Refuse a model whose masked version gives other outputs."""
         wanted = checks(judge, self.args, self.kwargs)
-        said = next((said for check in wanted if (said := check.disagreement(plain))), None)
+        self._refuse_if(next((said for check in wanted if (said := check.disagreement(plain))), None), judge)
+
+    def _refuse_if(self, said: str | None, judge: nn.Module) -> None:
+        """Refuse a model whose masked version disagrees with it, unless the model draws random numbers."""
         if said is None or disagreement(judge, judge, self.args, self.kwargs) is not None:
             return
         where = f"the weights of {some(sorted(self._two_ways))} are" if self._two_ways else "a weight may be"
         raise ValueError(
-            f"`model` cannot be made plain: then {said}. Some of its weights are dead, and {where} read outside the "
-            "layer's own forward too, where nothing masks them. Convert the model with vbdrop.convert_(model, ..., "
-            "example_inputs=...), which leaves such layers alone, and train it again."
+            f"`model` cannot be made plain, since then {said}. Some of its weights are dead, and {where} also read "
+            "outside the layer's own forward, where nothing masks them. Convert the model with vbdrop.convert_(model, "
+            "..., example_inputs=...), which leaves such layers alone, and train it again."
         )
 
 
@@ -325,7 +331,7 @@ def _try_trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _check_whole(model: nn.Module) -> None:
-    """Refuse models that cannot be copied: with sharded parameters, or with torch's own pruning still active."""
+    """Refuse models that cannot be copied because of sharded parameters or active torch pruning."""
     if is_sharded(model):
         raise ValueError(
             "`model` must have whole parameters; those of this one are distributed over processes. Call "
@@ -341,7 +347,7 @@ def _check_whole(model: nn.Module) -> None:
 
 
 def _check_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the model once, so that inputs that it does not accept raise a clear error."""
+    """Run the model once, so that unacceptable inputs raise a clear error."""
     try:
         outputs_of(model, args, kwargs)
     except Exception as error:

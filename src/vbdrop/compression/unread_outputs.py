@@ -1,11 +1,10 @@
 """Outputs of layers that have no effect on any output of the model, found by trial.
 
-An analysis of the graph misses some: channels that are tied to needed ones, or that an unknown operation drops.
+An analysis of the graph misses some of them: channels that are tied to needed ones, or that an unknown operation drops.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -13,16 +12,17 @@ from torch import Tensor, nn
 
 from vbdrop._torch_compat import pytree
 from vbdrop.analysis.key_value_cache import without_cache
-from vbdrop.analysis.layer_shapes import CONVOLUTIONS, TRANSPOSED, owner
+from vbdrop.analysis.layer_shapes import owner
+from vbdrop.compression.noise_probes import noise_on_layers
 
 PROBES = (1.0, 1.0, 10.0, 1000.0, 1000.0, 1000.0)
-"""The scales of the noise at which gradients are computed, relative to the spread of a layer's outputs.
+"""The scales of the noise at which gradients are computed, relative to the size of a layer's outputs.
 
-The last ones are for activations that hardly any input lets through: what they hide is not without effect.
+The last ones are for activations that let hardly any input through: an output that they hide still has an effect.
 """
 
 CHANGES = (1e-3, -1e-3, 1.0, -1.0, 1e3, -1e3)
-"""The scales of the noise that must have no effect: small ones for saturating operations, large ones for rounding."""
+"""The scales of noise that must have no effect: small ones for saturating operations, large ones for rounding."""
 
 FEW = 32
 """If noise on all outputs in question has an effect, at most this many of them are tried one by one."""
@@ -73,7 +73,7 @@ def unread_outputs(
 
 
 class _NoAnswerError(Exception):
-    """Raised if the model does not run on such numbers, or has no gradient."""
+    """Raised if the model does not run on such values, or has no gradient."""
 
 
 class _Run:
@@ -92,7 +92,7 @@ class _Run:
         return [output for output in outputs if isinstance(output, Tensor)]
 
     def gradients(self, of: Mapping[int, Tensor]) -> dict[int, Tensor | None]:
-        """The gradients of the outputs, in a random direction."""
+        """The gradients of a random linear combination of the outputs."""
         with torch.enable_grad():
             outputs = [output for output in self() if output.requires_grad]
             total = sum(((output * torch.randn_like(output)).sum() for output in outputs), start=torch.zeros(()))
@@ -103,7 +103,7 @@ class _Run:
         return dict(zip(of, found, strict=False))
 
     def any_by_output(self, product: TriedWeight, tensor: Tensor) -> Tensor:
-        """For each output, whether any of its entries is nonzero, in a tensor of the shape of a part."""
+        """For each output, whether a tensor with the shape of a weight or bias has any nonzero entry."""
         if not product.transposed or tensor.dim() == 1:
             return tensor.reshape(len(tensor), -1).ne(0).any(1).cpu()
         groups = self._groups(product)
@@ -111,7 +111,7 @@ class _Run:
         return grouped.ne(0).any(-1).any(1).flatten().cpu()
 
     def only(self, product: TriedWeight, which: Tensor, tensor: Tensor) -> Tensor:
-        """A tensor of the shape of a part, with zeros for all but some outputs."""
+        """A tensor with the shape of a weight or bias, zeroed for all but the given outputs."""
         which = which.to(tensor.device)
         if product.transposed and tensor.dim() > 1:
             which = which.view(self._groups(product), 1, -1)
@@ -126,27 +126,12 @@ class _Run:
         return [self.parameters[name] for name in (product.weight, product.bias) if name in self.parameters]
 
 
-@contextmanager
-def _noise_on_layers(model: nn.Module, size: float) -> Iterator[None]:
-    """Noise on the outputs of all layers, so that no activation hides the same output every time."""
-
-    def noisy(_layer: nn.Module, _inputs: object, output: Tensor) -> Tensor:
-        spread = size * (float(output.detach().std(correction=0)) or 1.0)
-        return output + spread * torch.randn_like(output)
-
-    with ExitStack() as stack:
-        for module in model.modules():
-            if isinstance(module, (nn.Linear, *CONVOLUTIONS, *TRANSPOSED)):
-                stack.callback(module.register_forward_hook(noisy).remove)
-        yield
-
-
 def _without_gradient(run: _Run, products: list[TriedWeight]) -> list[tuple[TriedWeight, Tensor]]:
     """The outputs whose weights and biases have no gradient."""
     wanted = {id(part): part.requires_grad_() for product in products for part in run.parts(product)}
     masks: dict[str, Tensor] = {}
     for size in PROBES:
-        with _noise_on_layers(run.model, size):
+        with noise_on_layers(run.model, size):
             gradients = run.gradients(wanted)
         for product in products:
             parts = run.parts(product)
