@@ -73,6 +73,21 @@ def test_channels_that_something_else_reads_have_no_gate():
     model, x = Returned(), torch.randn(2, 4)
     found = groups_of(model, x)
     assert [group.name for group in found.groups] == ["second"]
-    assert found.left == {"second": "its inputs are kept: the model returns it, or a layer without gates reads it"}
+    assert found.left == {"second": "its inputs are kept: the model returns them"}
     assert found.weights == (6 * 5 + 5 * 2) / (4 * 6 + 6 * 5 + 5 * 2)
     assert groups_of(model, x, gated={"second"}).groups == []
+
+
+def test_the_layer_that_reads_channels_without_gates_is_named():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.first, self.out = nn.Embedding(7, 6), nn.Linear(6, 6), nn.Linear(6, 7, bias=False)
+            self.out.weight = self.words.weight
+
+        def forward(self, x):
+            x = self.words(x)
+            return self.out(x + self.first(x))
+
+    found = groups_of(Tied(), torch.randint(7, (2, 4)), gated={"first"})
+    assert found.left == {"first": "its inputs are kept: out reads them and has no gates"}

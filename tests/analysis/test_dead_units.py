@@ -2,7 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop.analysis.dead_units import LAYOUT
+from vbdrop.analysis.constant_channels import propagate
+from vbdrop.analysis.dead_units import LAYOUT, live_at_best, why_dead_units_stay
+from vbdrop.analysis.graph import trace
+from vbdrop.analysis.liveness import Liveness, find_live
 from vbdrop.compression import compress
 
 
@@ -47,3 +50,15 @@ def test_a_constant_that_stays_with_the_one_that_carries_it_is_named():
     assert small.model.get_parameter("0.weight").shape[0] == 6
     assert small.left["0"].startswith("1 of 6 outputs is dead but kept")
     torch.testing.assert_close(small.model(x), model(x))
+
+
+@pytest.mark.parametrize("layers", [3, 9])
+def test_each_weight_is_looked_at_once(layers, monkeypatch):
+    """What carries constants is the same for all weights: it is found once, not once for each of them."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))).eval()
+    traced = trace(model, (torch.randn(2, 4),))
+    best, actual = live_at_best(traced, model), find_live(propagate(traced, model))
+    looked, carried = [], Liveness.carried
+    monkeypatch.setattr(Liveness, "carried", lambda self, uses: looked.append(uses) or carried(self, uses))
+    assert why_dead_units_stay(best, actual, dict.fromkeys(actual.uses)) == {}
+    assert len(looked) == layers

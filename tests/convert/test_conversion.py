@@ -265,7 +265,7 @@ class TestUnits:
         assert [name for name, module in model.named_modules() if isinstance(module, Gate)] == [
             f"{name}.gate" for name in [*gated, "3"]
         ]
-        assert set(report.left.values()) == {"its input channels are the image's own"}
+        assert set(report.left.values()) == {"its input channels are those of the image"}
         assert model.get_submodule("3.gate").weight.shape == (third,)
 
     def test_a_second_convolution_is_not_the_first_one_because_that_is_left(self):

@@ -91,10 +91,7 @@ def test_what_a_filter_leaves_out_keeps_what_it_reads():
     names = [group.name for group in report.groups[0].groups]
     assert "blocks.2.conv2.0" not in names
     assert "stem.0" in names
-    assert (
-        report.left["blocks.3.conv1.0"]
-        == "its inputs are kept: the model returns it, or a layer without gates reads it"
-    )
+    assert report.left["blocks.3.conv1.0"] == "its inputs are kept: head reads them and has no gates"
     assert model.head.__class__ is nn.Linear
 
 
@@ -325,7 +322,7 @@ def test_a_stream_that_is_returned_keeps_its_channels_and_says_so():
     report = vbdrop.convert_(model, Units(), example_inputs=tokens(2, 7))
     assert "norm" not in report.groups[0].norms
     assert "blocks.0.norm1" not in report.converted
-    assert report.left["blocks.0.qkv"].startswith("its inputs are kept: the model returns it")
+    assert report.left["blocks.0.qkv"].startswith("its inputs are kept: the model returns them")
 
 
 def test_norms_are_gated_only_if_they_are_chosen():

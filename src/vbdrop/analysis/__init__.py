@@ -1,4 +1,4 @@
-"""What the traced graph shows about a model: its channels, which of them are constant, and which are needed."""
+"""What the traced graph shows about a model: its channels, and which of them are constant or needed."""
 
 from vbdrop.analysis.rules import register_rule
 

@@ -1,4 +1,4 @@
-"""The masks that torch's transformers are given, in a trace, which has no values."""
+"""Attention masks of torch's transformers in a trace, where tensors have no values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from vbdrop._torch_compat import causal_detection
 
 @contextmanager
 def masks_as_given() -> Iterator[None]:
-    """Let a trace of `torch.nn.TransformerEncoder` and its relatives use a mask without asking whether it is causal.
+    """Let a trace of `torch.nn.TransformerEncoder` and its relatives use a mask without testing whether it is causal.
 
-    Without the hint ``is_causal``, torch compares the values of the mask with those of a causal one, and a trace has
+    Without the hint ``is_causal``, torch compares the values of the mask with those of a causal one, but a trace has
     no values. The hint only selects a kernel: the outputs are the same without it.
 
     Example:

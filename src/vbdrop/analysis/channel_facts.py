@@ -18,10 +18,10 @@ Facts = Channels | Grid | Stack | list[Channels | Grid | Stack | None] | None
 """What is known about a node's value: its channels, those of each tensor in a list, or nothing."""
 
 SPELLS_OUT = (nn.MultiheadAttention, nn.RNNBase)
-"""Modules whose own forward checks or hard-codes the sizes of its weights."""
+"""Modules whose own forward checks or hard-codes the sizes of their weights."""
 
 WORTH_A_COPY = 0.05
-"""Selecting channels, or adding to some of them, costs a copy; it is done only if at least this share is removed."""
+"""Selecting channels, or adding to only some of them, costs a copy; it must remove at least this share of them."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProductSite:
     """A linear layer or a convolution at one place in the graph.
 
     Attributes:
-        node: The place.
+        node: The operation.
         source: Its input.
         weight: The name of its weight.
         bias: The name of its bias, or None.
@@ -67,10 +67,10 @@ class RecurrentSite:
     """A recurrent layer at one place in the graph.
 
     Attributes:
-        path: The module.
+        path: The dotted name of the module.
         source: Its input.
         hidden: The hidden units of each layer and direction.
-        leaving: The output units of each of them.
+        leaving: The output units of each layer and direction.
         whole: Whether the module's forward consists of this operation alone.
     """
 
@@ -116,7 +116,7 @@ class ChannelFacts:
         traced: The graph.
         model: The model that was traced, or one of the same structure with other weights.
         rewrite: Whether the forward may be replaced; if not, a channel is removed only if the forward stays valid.
-        frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
+        frozen_shapes: Whether sizes that are hard-coded in the forward must stay too.
         split_heads: Whether the features of a head may be removed one by one.
         units: The units.
         by_node: What is known about each node's value.
@@ -129,17 +129,17 @@ class ChannelFacts:
         initial_states: The operations that create the initial states of a recurrent layer.
         projections: Recurrent layers with projections: their hidden units and their (fewer) output units.
         unstacked: The operations that select one layer and direction from the states of a recurrent layer.
-        other_writers: Weights of embeddings and bilinear layers, which write channels without being a product with one
-            input, and the units that they write.
+        other_writers: The weights of embeddings and bilinear layers, which write channels but are not products with
+            one input, and the units that they write.
         attributes: Module -> attribute -> the channels that it counts, for modules with several inputs.
         blocks: Heads whose features may be removed one by one.
-        even: Units of features, [heads, features] each, of which all heads that are kept need equally many.
-        whole_heads: Modules that attend with heads which can only be removed as a whole.
+        even: Units of features, [heads, features] each; all heads that are kept need equally many of them.
+        whole_heads: Attention modules whose heads can only be removed as a whole.
         pinned: Units that are kept whether or not anything reads them.
-        kept_for: Those of them that are kept because of an operation, and the reason.
-        frozen: Parameters that are also used in unknown ways, and therefore keep their shape.
-        left: Where channels are kept that might have been removed, or cannot be followed, and why.
-        settled: Whether the forward pass is over, so that nothing more is tied.
+        kept_for: The pinned units that are kept because of an operation, and the reason.
+        frozen: Parameters that are also used in unknown ways and therefore keep their shape.
+        left: Place -> why channels that might have been removed are kept there, or cannot be followed.
+        settled: Whether the forward pass is over, so that no more units are tied.
     """
 
     traced: Traced
@@ -181,9 +181,9 @@ class ChannelFacts:
     # queries for the rules
 
     def channels(self, node: Any) -> Channels | None:  # noqa: ANN401 -- an argument can be anything
-        """The channels of a value, if it is a tensor and they are known; a grid becomes its longest axis.
+        """The channels of a value, if it is a tensor and they are known; a grid is turned into its longest axis.
 
-        A grid that is left after the forward pass stays one: heads that may lose different features.
+        After the forward pass, a remaining grid stays a grid: its heads may lose different features.
         """
         found = self.by_node.get(node) if isinstance(node, fx.Node) else None
         if isinstance(found, Grid) and not self.settled:
@@ -191,7 +191,7 @@ class ChannelFacts:
         return found if isinstance(found, Channels) else None
 
     def channels_along(self, node: fx.Node, axis: int) -> Channels | None:
-        """The channels of a node's value if they lie, or can lie, on this axis; this call decides a grid."""
+        """The channels of a node's value if they lie, or can lie, on this axis; a grid is fixed to this axis."""
         found = self.by_node.get(node)
         if isinstance(found, Grid) and axis in found.axes:
             found = self.by_node[node] = found.along(axis, self.units)
@@ -232,9 +232,9 @@ class ChannelFacts:
         return self._aliases[id(self._tensors[name])] if name in self._tensors else [name]
 
     def has_own_bias(self, weight: str, bias: str | None) -> bool:
-        """Whether a weight belongs to one module and is used with that module's bias, or with none if it has none.
+        """Whether a weight belongs to one module and is used with that module's bias, if it has one.
 
-        A module without one can be given one, under the name ``bias``, if the weight has the name ``weight``.
+        A module without a bias can be given one named ``bias`` if the weight is named ``weight``.
         """
         aliases, own = self.aliases(weight), companion(weight, "bias")
         module = self.model.get_submodule(owner(weight))
@@ -256,7 +256,7 @@ class ChannelFacts:
         for module in [self.model.get_submodule(owner(alias)) for alias in aliases]:
             spells_out = isinstance(module, SPELLS_OUT) and not isinstance(module, OpenAttention)
             if shape_of(module) is None and (self.frozen_shapes or spells_out):
-                return f"{type(module).__name__} uses its weights itself"
+                return f"{type(module).__name__} uses its weights directly"
         return None
 
     # actions for the rules
@@ -279,11 +279,11 @@ class ChannelFacts:
         self.pinned.append(channels.units)
 
     def through(self, node: fx.Node) -> Channels | None:
-        """What is known about the value of a node without a result from a rule: nothing."""
+        """What is known about the value of a node for which no rule gives a result: nothing."""
         return None
 
     def pinned_channels(self, axis: int, count: int) -> Channels:
-        """Channels for a value whose own are unknown: all of them are kept."""
+        """New channels, all of them kept, for a value whose channels are unknown."""
         channels = Channels.varying(axis, self.units.new(count))
         self.pin(channels)
         return channels
@@ -294,8 +294,8 @@ class ChannelFacts:
         Args:
             node: The node.
             reason: Why.
-            report: Whether to report it in any case; otherwise only if it holds a weight matrix, or a constant
-                channel that could have been removed.
+            report: Whether to always report it; otherwise it is reported only if it keeps a weight matrix, or a
+                constant channel that could have been removed.
         """
         for source in node.all_input_nodes:
             channels = self.channels(source)
@@ -312,17 +312,18 @@ class ChannelFacts:
     def counts(self, node: fx.Node) -> bool:
         """Whether a norm or mean can take fewer channels and still count all of them.
 
-        A new forward has the count in its operations; in the class's own forward, the module has to keep it.
+        A generated forward stores the count in its operations; if the original forward is kept, the module must store
+        it.
         """
         return self.rewrite or (self.keeps_modules and self.norm_site(node) is not None)
 
     def summed(self, node: fx.Node, channels: Channels) -> Channels:
-        """The channels that a norm or mean counts: those that enter the module, if the module keeps the count.
+        """The channels that a norm or mean counts: those that enter the module, if the module stores the count.
 
-        Inside the module a channel that has entered as zero can have another value, such as minus the mean.
+        Inside the module, a channel that entered as zero can have another value, such as minus the mean.
 
         Args:
-            node: An operation over channels; `counts` is true of it.
+            node: An operation over channels for which `counts` is true.
             channels: The channels that it reads.
         """
         source = entering(self.traced, node) if self.keeps_modules else None
@@ -330,7 +331,7 @@ class ChannelFacts:
 
     @property
     def keeps_modules(self) -> bool:
-        """Whether the forward calls modules as a whole, instead of their single operations."""
+        """Whether the forward calls whole modules instead of their individual operations."""
         return not self.rewrite and not self.frozen_shapes
 
     def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:

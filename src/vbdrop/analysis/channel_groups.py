@@ -16,16 +16,16 @@ from vbdrop.analysis.rules.pointwise import IDENTITIES
 from vbdrop.analysis.weight_uses import positions
 
 UNGATED = -1
-"""Stands in place of a gate's index for an input without a gate."""
+"""The index of a gate for an input that has none."""
 
 
 @dataclass
 class Structure(ChannelFacts):
-    """What could be removed from a model for any weights: no weight counts as zero, and nothing as constant.
+    """What could be removed from a model whatever its weights are: no weight counts as zero, nothing as constant.
 
     Attributes:
         gated_norms: The modules that may get gates if they are normalisations over channels.
-        norms: Those that are, by name, with the units of their input channels.
+        norms: Those that are normalisations, by name, with the units of their input channels.
     """
 
     gated_norms: Collection[str] = ()
@@ -33,11 +33,11 @@ class Structure(ChannelFacts):
 
     @property
     def keeps_modules(self) -> bool:
-        """A gate belongs to a module, so modules are called as a whole."""
+        """True: a gate belongs to a module, so modules are called as a whole."""
         return True
 
     def need_all(self, node: fx.Node, units: Tensor, reason: str) -> None:
-        """A norm with gates reads a dead channel as zero, so it needs no channel."""
+        """Keep nothing for a norm with gates: it reads a dead channel as zero."""
         site = self.norm_site(node) if self.module_path(node) in self.gated_norms else None
         if site is None or site.count != len(units):
             super().need_all(node, units, reason)
@@ -47,7 +47,7 @@ class Structure(ChannelFacts):
             self.units.tie(self.norms[site.path][1], units)
 
     def named(self, name: str) -> Tensor:
-        """Arbitrary numbers in the shape of the parameter or buffer of this name."""
+        """Arbitrary numbers with the shape of the parameter or buffer of this name."""
         found = super().named(name)
         return torch.linspace(0.5, 1.5, found.numel(), dtype=found.dtype).view(found.shape)
 
@@ -57,12 +57,12 @@ class ChannelGroup:
     """Channels of the same tensors: a residual stream, the features between two layers, or the heads of an attention.
 
     Attributes:
-        name: The name of the first layer that writes it.
+        name: The name of the first layer that writes the group.
         units: The number of channels, or whole heads, that can be removed independently.
-        writers: The weights that lose rows with them.
-        readers: The layers that lose columns with them.
-        weights: How many weights are removed with one of them, on average.
-        macs: How many multiply-adds per example are.
+        writers: The weights that lose rows when a unit is removed.
+        readers: The layers that lose columns when a unit is removed.
+        weights: How many weights are removed with one unit, on average.
+        macs: How many multiply-adds per example are removed with one unit, on average.
     """
 
     name: str
@@ -81,10 +81,11 @@ class ChannelGroups:
         groups: The groups, in the order of the graph.
         readers: Layer -> for each of its inputs, the group and the index in it, [inputs, 2], or `UNGATED` twice.
         norms: The same for normalisations over channels, with their formula.
-        inputs: Weight -> the same for all that it reads, gated there or elsewhere; not for a depthwise convolution.
-        outputs: Weight -> the same for all that it writes.
+        inputs: Weight -> the same for all channels that it reads, whether they are gated there or elsewhere; without
+            depthwise convolutions.
+        outputs: Weight -> the same for all channels that it writes.
         left: Layer -> why its inputs are kept.
-        weights: The share of the weights of linear layers and convolutions that belong to a group, on either side.
+        weights: The share of the weights of linear layers and convolutions whose inputs or outputs belong to a group.
         macs: The same share of the multiply-adds.
     """
 
@@ -99,17 +100,17 @@ class ChannelGroups:
 
 
 def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms: Collection[str] = ()) -> ChannelGroups:
-    """Find the channels that can be removed from a model for any weights.
+    """Find the channels that can be removed from a model whatever its weights are.
 
     Channels can be removed if every layer that reads them can have a gate and nothing else needs them. A grouped
-    convolution loses the same channels in each of its groups; a depthwise one passes its channels on.
+    convolution loses the same channels in each of its groups; a depthwise one passes its channels through.
 
     Args:
         traced: The model's graph.
         model: The plain model.
         gated: The modules that can have gates on their inputs.
         norms: The same for normalisations over channels, which read a residual stream. A layer after such a norm reads
-        zeros where the norm's gate is dead, so it needs no gates of its own.
+            zeros where the norm's gate is dead, so it needs no gates of its own.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -133,6 +134,8 @@ def find_groups(traced: Traced, model: nn.Module, gated: Collection[str], norms:
         path = owner(product.weight)
         if not is_depthwise(product) and path not in gated and path not in behind:
             fixed[root[product.inputs.units]] = True
+            place = module_path(product.node) or path  # not `path` alone: of a tied weight it may be the other layer
+            facts.kept_for.append((product.inputs.units, f"{place or 'the model'} reads them and has no gates"))
     members = _members(facts, root, fixed)
     readers = _readers(facts, root, members, {path for path in gated if path not in behind}, left)
     gated_norms = {}
@@ -162,7 +165,7 @@ def _behind_norms(facts: Structure) -> dict[str, str]:
 
 
 def _only_moves(node: fx.Node) -> bool:
-    """Whether an operation leaves the values of its first input as they are."""
+    """Whether an operation leaves the values of its first input unchanged."""
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", None)
     return bool(node.all_input_nodes) and (name in MOVEMENTS or name in IDENTITIES)
 
@@ -173,7 +176,7 @@ def is_depthwise(product: ProductSite) -> bool:
 
 
 def reader(weight: str) -> str:
-    """The name under which a layer reads channels: its own or, for a recurrent layer, that of the matrix.
+    """The name under which a layer reads channels: its own or, for a recurrent layer, the name of the matrix.
 
     Example:
         >>> reader("encoder.0.weight"), reader("encoder.rnn.weight_ih_l0")
@@ -209,7 +212,7 @@ def _tie_groups(facts: ChannelFacts, product: ProductSite) -> None:
 
 
 def _members(facts: ChannelFacts, root: Tensor, fixed: Tensor) -> dict[int, tuple[int, int]]:
-    """For every unit that can be removed, its group and its index in it; what one layer writes is in one group."""
+    """For every removable unit, its group and its index in the group; all units that a layer writes form one group."""
     read = torch.zeros_like(fixed)
     for product in facts.products:
         if not is_depthwise(product):
@@ -246,7 +249,7 @@ def _readers(
     gated: Collection[str],
     left: dict[str, str],
 ) -> dict[str, Tensor]:
-    """The gate of each input of each layer; and why a layer that reads another layer's output has no gates."""
+    """The gate of each input of each layer; ``left`` gets the reasons why a layer has no gates."""
     written = {unit for product in facts.products for unit in root[product.outputs.units].tolist()}
     found = {}
     written |= {unit for units in facts.other_writers.values() for unit in root[units].tolist()}
@@ -266,7 +269,7 @@ def _readers(
 
 
 def _gates(members: dict[int, tuple[int, int]], units: list[int]) -> Tensor:
-    """The group of each unit and its index in it, [units, 2]; `UNGATED` twice for a unit without a group."""
+    """The group of each unit and its index in the group, [units, 2]; `UNGATED` twice for a unit without a group."""
     return torch.tensor([members.get(unit, (UNGATED, UNGATED)) for unit in units])
 
 
@@ -275,7 +278,10 @@ def _reason(facts: ChannelFacts, root: Tensor, units: list[int]) -> str:
     for kept, reason in facts.kept_for:
         if set(root[kept].tolist()) & set(units):
             return reason
-    return "the model returns it, or a layer without gates reads it"
+    returned = [facts.channels(result) for result in facts.traced.results]
+    if any(set(root[channels.units].tolist()) & set(units) for channels in returned if channels is not None):
+        return "the model returns them"
+    return "something reads them that cannot be made smaller"
 
 
 def _described(

@@ -16,7 +16,7 @@ class Channels:
     Attributes:
         axis: The axis of the tensor that runs over channels.
         units: The unit of each channel.
-        known: Whether a channel has one and the same value for every input, at every position.
+        known: Whether a channel has the same value for every input, at every position.
         value: That value, in float64; 0 where it is not known.
 
     Example:
@@ -56,13 +56,13 @@ class Channels:
 class Grid:
     """Channels that a view has spread over several axes, such as heads and the features of each head.
 
-    Only whole slices of a tensor can be removed, so when an operation needs one of the axes, `along` turns the
-    grid into `Channels` on it and ties all units of a slice. Until then nothing is decided.
+    Only whole slices of a tensor can be removed, so when an operation needs one of the axes, `along` turns the grid
+    into `Channels` on that axis and ties all units of a slice. Until then the axis is undecided.
 
     Attributes:
         axes: The axes of the tensor that run over channels, in order.
         units: The unit of each channel, with one axis for each of ``axes``.
-        known: Whether a channel has one and the same value for every input, at every position.
+        known: Whether a channel has the same value for every input, at every position.
         value: That value, in float64; 0 where it is not known.
 
     Example:
@@ -91,7 +91,7 @@ class Grid:
 
     @property
     def longest(self) -> int:
-        """The axis with the most channels; the last one of several."""
+        """The axis with the most channels; the last such axis if there are several."""
         return max(zip(self.units.shape, self.axes, strict=True))[1]
 
     def fits(self, axis: int, sets: "UnitSets") -> bool:
@@ -108,7 +108,7 @@ class Stack:
     """Tensors stacked along a new first axis, each with its own channels: the states of recurrent layers.
 
     Attributes:
-        parts: The channels of each tensor, on the axis that they have before stacking.
+        parts: The channels of each tensor, on their axis before stacking.
 
     Example:
         >>> Stack([Channels.varying(1, torch.arange(2)), Channels.varying(1, torch.arange(2, 4))]).parts[-1].units
@@ -145,11 +145,11 @@ class UnitSets:
             self._parent[high] = low
 
     def find(self, units: Tensor) -> Tensor:
-        """For each of these numbers, the one that represents its whole unit."""
+        """For each of these numbers, the number that represents its unit."""
         return torch.tensor([self._root(i) for i in units.flatten().tolist()], dtype=torch.int64).view(units.shape)
 
     def roots(self) -> Tensor:
-        """For every number, the one that represents its whole unit."""
+        """For every number, the number that represents its unit."""
         return torch.tensor([self._root(i) for i in range(len(self._parent))], dtype=torch.int64)
 
     def _root(self, number: int) -> int:

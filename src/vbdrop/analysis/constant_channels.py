@@ -1,4 +1,4 @@
-"""The forward pass over the graph: which channels are constant, and which form one unit."""
+"""The forward pass over the graph: which channels are constant, and which channels form one unit."""
 
 import operator
 from itertools import groupby
@@ -17,7 +17,7 @@ from vbdrop.analysis.rules import rule_of
 AnyFacts = TypeVar("AnyFacts", bound=ChannelFacts)
 
 WITHOUT_CHANNELS = ("sym_size", "_assert")
-"""Operations that read no value of their input, only its batch size or nothing at all."""
+"""Operations that do not read their input's values, only its batch size or nothing at all."""
 
 
 def propagate(
@@ -56,13 +56,13 @@ def propagate(
 
 
 def fill(facts: AnyFacts) -> AnyFacts:
-    """Do the forward pass of `propagate` on facts that are still empty.
+    """Run the forward pass of `propagate` on facts that are still empty.
 
     Args:
         facts: The facts to fill.
 
     Returns:
-        The same.
+        The same object.
     """
     traced = facts.traced
     for node in traced.graph.nodes:
@@ -98,7 +98,7 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 
 def _keep_stacks(facts: ChannelFacts) -> None:
-    """Keep the units of all layers and directions if their states are read other than by selecting one of them."""
+    """Keep the units of all layers and directions, unless their states are only read by selecting one of them."""
     returned = {*facts.traced.results, *facts.traced.effects}
     for node, known in facts.by_node.items():
         if isinstance(known, Stack) and (node in returned or not facts.unstacked.issuperset(node.users)):
@@ -110,7 +110,7 @@ def _keep_stacks(facts: ChannelFacts) -> None:
 def _set_aside(facts: ChannelFacts) -> None:
     """Skip weights that are used in two layouts, where one axis indexes different units.
 
-    A layout is an orientation and a number of groups; that of the module that holds the weight counts, too.
+    A layout is an orientation and a number of groups; the layout of the module that holds the weight counts too.
     """
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     for weight, places in [(weight, list(group)) for weight, group in by_weight]:

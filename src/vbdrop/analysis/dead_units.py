@@ -1,4 +1,4 @@
-"""Units that no output seems to depend on, and the reason why they are kept nevertheless."""
+"""Units on which no output seems to depend, and why they are kept nevertheless."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ LAYOUT = (
     "the groups of a convolution and the heads of an attention need equally many channels, a tensor needs at least "
     "one, a recurrent layer needs more hidden units than projections, and channels are not copied to save a few"
 )
-"""Why a unit is kept although nothing reads its values."""
+"""Why a unit is kept even though nothing reads its values."""
 
 
 STRANDED = "they are constants that no later bias can absorb, or that are concatenated with others that vary"
@@ -25,24 +25,24 @@ STRANDED = "they are constants that no later bias can absorb, or that are concat
 
 
 TIED = "they are tied to channels that are needed, or something reads them that cannot be made smaller"
-"""Why a unit is kept although its values have no effect, if nothing more specific is known."""
+"""Why a unit is kept even though its values have no effect, if nothing more specific is known."""
 
 
 IN_HEADS = (
     "a head loses single features only if its query, key and value can be followed from their projections to the "
-    "attention, and the forward takes another number of them"
+    "attention, and the forward accepts a different number of features"
 )
 """Why a unit inside a head is kept."""
 
 
 class HopefulFacts(ChannelFacts):
-    """The forward pass of an analysis that treats every operation that it cannot cut as if it worked per channel.
+    """Facts of a forward pass that treats every operation that cannot be made smaller as if it worked per channel.
 
-    The dead units that it finds are those that could be removed if that operation could be made smaller.
+    The additional dead units are those that could be removed if that operation could be made smaller.
     """
 
     def through(self, node: fx.Node) -> Channels | None:
-        """The channels of the one input that has the shape of the result."""
+        """The channels of the only input with known channels, if it has the shape of the result."""
         if not is_tensor(node):
             return None
         found = [(source, channels) for source in node.all_input_nodes if (channels := self.channels(source))]
@@ -76,7 +76,7 @@ def why_dead_units_stay(
         best: The result of `live_at_best`.
         actual: The liveness of the plan.
         kept: Weight -> the indices of its outputs that the plan keeps, None for all.
-        unread: Weight -> which of those a trial showed to have no effect.
+        unread: Weight -> which of the kept outputs have no effect, as a trial showed.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -88,13 +88,13 @@ def why_dead_units_stay(
         >>> why_dead_units_stay(live_at_best(traced, model), actual, {"0.weight": None, "2.weight": None})
         {'0': '1 of 3 outputs is dead but kept: aten.softmax.int reads every channel'}
     """
-    found, unread = {}, unread or {}
+    found, unread, needed = {}, unread or {}, _needed(actual)
     for weight, uses in best.uses.items():
         tried = unread.get(weight)
         if weight not in kept or (tried is None and not any(place.node in best.reached for place in uses.places)):
             continue
         outputs = uses.first.outputs
-        dead = ~best.live[best.root[outputs.units]] | _stranded(actual, weight, outputs)
+        dead = ~best.live[best.root[outputs.units]] | _stranded(actual, weight, outputs, *needed)
         stays = torch.arange(len(outputs)) if kept[weight] is None else torch.tensor(kept[weight], dtype=torch.long)
         idle = dead[stays]
         if tried is not None and len(tried) == len(stays):
@@ -109,18 +109,13 @@ def why_dead_units_stay(
 
 
 def _all_of_unit(which: Tensor, units: Tensor) -> Tensor:
-    """The rows of those units that have all of their rows in the mask."""
+    """The rows of the units whose rows are all in the mask."""
     others = set(units[~which].tolist())
     return torch.tensor([unit not in others for unit in units.tolist()], dtype=torch.bool)
 
 
-def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
-    """The outputs that are constant, are not returned by the model, and do not carry other constants.
-
-    Of several that are tied to each other, one is enough to carry.
-    """
-    if weight not in actual.uses:
-        return torch.zeros_like(outputs.known)
+def _needed(actual: Liveness) -> tuple[set[int], set[int]]:
+    """The units that the model returns, and those that carry constants."""
     traced, returned, carrying = actual.facts.traced, set[int](), set[int]()
     for result in [*traced.results, *traced.effects]:
         channels = actual.facts.channels(result)
@@ -129,6 +124,16 @@ def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
         inputs = uses.first.inputs
         chosen = carriers(uses, actual.carried(uses), actual.kept(inputs))
         carrying |= set(actual.root[inputs.units[chosen]].tolist())
+    return returned, carrying
+
+
+def _stranded(actual: Liveness, weight: str, outputs: Channels, returned: set[int], carrying: set[int]) -> Tensor:
+    """The outputs that are constant, are not returned by the model, and do not carry other constants.
+
+    If several are tied to each other, one of them is enough as a carrier.
+    """
+    if weight not in actual.uses:
+        return torch.zeros_like(outputs.known)
     own, carrier = actual.uses[weight].first.outputs, dict[int, int]()
     free = [
         root not in returned and (root not in carrying or (known and carrier.setdefault(root, unit) != unit))
@@ -140,7 +145,7 @@ def _stranded(actual: Liveness, weight: str, outputs: Channels) -> Tensor:
 
 
 def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
-    """Why these outputs of a weight are kept; ``tied`` if even a graph that could be cut anywhere would keep them."""
+    """Why these outputs of a weight are kept; ``tied`` if they would be kept even if every operation could shrink."""
     facts = actual.facts
     if weight not in actual.uses:
         return "its weight is also used in another way"

@@ -50,13 +50,13 @@ class Traced:
         names: Such a placeholder -> its dotted name in the model.
         constants: Tensors that the forward creates itself (``torch.tensor([...])``), by name.
         inputs: The arguments, in the order of the signature.
-        output: What the forward returns, with graph nodes for its tensors.
+        output: The structure that the forward returns, with graph nodes for its tensors.
         effects: Nodes whose values the forward writes into buffers.
         batch: The number of examples in a batch, as traced.
         guards: A condition on the batch size that held in the trace, such as ``"batch <= 16"`` -> a size for which it
-            fails: there the forward may do something that the graph does not show.
-        packs: Whether the forward packs sequences. The graph then shows them padded: its channels are right, its values
-            are not.
+            fails: at that size the forward may do something that the graph does not show.
+        packs: Whether the forward packs sequences. The graph then shows them padded: its channels are correct, its
+            values are not.
     """
 
     graph: fx.Graph
@@ -76,7 +76,7 @@ class Traced:
 
 
 def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Traced:
-    """Trace a model in eval mode, with a batch of any size where the model allows it.
+    """Trace a model in eval mode, with a free batch size if the model allows it.
 
     Args:
         model: A plain model, in eval mode.
@@ -104,7 +104,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
 
 
 def size_of(node: fx.Node) -> tuple[int, ...]:
-    """The shape of a tensor node, with the traced batch for a symbolic one."""
+    """The shape of a tensor node, with traced sizes in place of symbolic ones."""
     return tuple(_concrete(size) for size in node.meta["val"].shape)
 
 
@@ -123,7 +123,7 @@ def concrete(argument: Any) -> Any:  # noqa: ANN401 -- an argument of an operati
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
-    """The arguments of an operation by the names of its schema, defaults included."""
+    """The arguments of an operation by their names in its schema, including defaults."""
     bound = {argument.name: argument.default_value for argument in schema_of(node.target).arguments}
     bound.update(zip(bound, node.args, strict=False))
     bound.update(node.kwargs)
@@ -140,7 +140,7 @@ def export(
     kwargs: dict[str, Any],
     free_axes: Callable[[Tensor], Iterable[int]] = lambda tensor: range(min(1, tensor.dim())),
 ) -> ExportedProgram:
-    """Export a model; a batch of one is doubled, since 1 would be taken as fixed.
+    """Export a model; a batch of one is doubled, since torch treats a size of 1 as fixed.
 
     Args:
         model: A plain model, in eval mode.
@@ -172,7 +172,7 @@ def _export_as_is(
     shapes = {name: pytree.tree_map(axes, value) for name, value in arguments.items()}
     with (
         warnings.catch_warnings(),
-        redirect_stderr(StringIO()),  # on an error, torch prints the graph up to there, often hundreds of lines
+        redirect_stderr(StringIO()),  # on an error, torch prints the graph so far, often hundreds of lines
         torch.no_grad(),
         without_cache(model),
         whole_recurrences(),
@@ -184,7 +184,7 @@ def _export_as_is(
 
 
 def _read(model: nn.Module, program: ExportedProgram) -> Traced:
-    """Take from the exported program what the analysis needs."""
+    """Collect what the analysis needs from the exported program."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     names: dict[fx.Node, str] = {}
     user_inputs = []
@@ -200,7 +200,7 @@ def _read(model: nn.Module, program: ExportedProgram) -> Traced:
         (returned if out.kind == OutputKind.USER_OUTPUT else effects).append(value)
     in_spec, out_spec = program.call_spec.in_spec, program.call_spec.out_spec
     if in_spec is None or out_spec is None:
-        raise TraceError("torch.export gave no structure of the inputs and outputs")
+        raise TraceError("torch.export returned no structure of the inputs and outputs")
     leaves = [node if is_tensor(node) else _concrete(node.meta.get("val")) for node in user_inputs]
     batch = next((size_of(node)[0] for node in user_inputs if is_tensor(node) and size_of(node)), 1)
     return Traced(
@@ -218,8 +218,8 @@ def _read(model: nn.Module, program: ExportedProgram) -> Traced:
 def _guards(inputs: list[fx.Node]) -> dict[str, int]:
     """The conditions on the sizes of the inputs, each with the first size that would change its outcome.
 
-    Equality of two inputs' batch sizes does not count, nor does equality with a fixed number: in that case it is not a
-    batch, or the graph has no other size.
+    Equality of two inputs' batch sizes is ignored, and so is equality with a fixed number: such an axis is not a batch,
+    or the graph allows no other size.
     """
     sizes = [size for node in inputs if is_tensor(node) for size in node.meta["val"].shape]
     environments = [size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)]
@@ -252,5 +252,5 @@ def _named_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         elif parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
             positional.append(parameter.name)
     order = {name: place for place, name in enumerate(parameters)}
-    named = sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order)))  # those of ``**kwargs`` at the end
+    named = sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order)))  # ``**kwargs`` last
     return [Input(name, tree) for name, tree in [*zip(positional, args, strict=False), *named]]

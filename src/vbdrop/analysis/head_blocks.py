@@ -1,4 +1,4 @@
-"""Heads of an attention with the features of each: features die one by one, and all heads keep equally many of them."""
+"""The heads of an attention and their features: features die one by one, and all heads keep equally many."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from vbdrop.analysis.channel_facts import ChannelFacts
 
 FLATTENING = ("view", "reshape", "_unsafe_view")
-"""Operations after which heads and features may lie on one axis."""
+"""Operations after which heads and features may share one axis."""
 
 PASSING = (
     *(*FLATTENING, "expand", "permute", "transpose", "unsqueeze", "squeeze", "slice", "unbind", "select"),
     *("clone", "alias", "detach", "contiguous", "dropout", "_to_copy", "to", "mul", "div", "sym_size"),
     *("getitem", "scaled_dot_product_attention", "matmul", "bmm"),
 )
-"""Operations that may read heads which have lost different features."""
+"""Operations that may read heads that have lost different features."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class HeadBlock:
     """The heads of a query, key or value, and the features of each head.
 
     Attributes:
-        path: The module that attends.
+        path: The dotted name of the attention module.
         heads: The unit of each head.
         members: The unit of each feature, [heads, features].
-        read: Which features are read where the head is live, for queries and keys; None for values, whose readers come
+        read: For queries and keys, which features are read if the head is live; None for values, whose readers come
             after the attention and need the head.
     """
 
@@ -43,15 +43,15 @@ class HeadBlock:
     read: Tensor | None
 
     def whole(self, units: UnitSets) -> None:
-        """Let heads die as a whole only."""
+        """Tie the features of each head, so that heads die only as a whole."""
         units.tie(self.heads.repeat_interleave(self.members.shape[1]), self.members.flatten())
 
 
 def rows(known: object, axes: tuple[int, int], node: fx.Node) -> Channels | Grid | None:
-    """What is known about a value if its heads and features lie on these axes; a single head needs no axis.
+    """The known facts about a value if its heads and features lie on these axes; a single head needs no axis.
 
     Args:
-        known: What is known.
+        known: The facts.
         axes: The axes of the heads and of the features.
         node: The value.
     """
@@ -62,22 +62,23 @@ def rows(known: object, axes: tuple[int, int], node: fx.Node) -> Channels | Grid
 
 
 def by_head(field: Tensor) -> Tensor:
-    """Numbers of features as [heads, features]."""
+    """One number per feature, as [heads, features]."""
     return field if field.dim() > 1 else field.unsqueeze(0)
 
 
 def settle(facts: "ChannelFacts") -> list[Tensor]:
-    """Tie the features of heads that can only die as a whole, and return which of the others must be equally many.
+    """Tie the features of heads that can only die as a whole, and return the others, which must be balanced.
 
-    A head can lose features of its own if every value that has them is a grid whose last axis runs over the features of
-    a head, and only operations that need no more read it. If the forward is not replaced, queries, keys and values of a
-    module must lose equally many, since it views them with the same size, unless it is an `OpenAttention`.
+    A head can lose single features if every value that has them is a grid whose last axis runs over the features of a
+    head, and if all operations that read the grid allow it. If the forward is not replaced, the queries, keys and
+    values of a module must lose equally many features, since it views them with the same size, unless the module is an
+    `OpenAttention`.
 
     Args:
         facts: The forward pass, after its last operation.
 
     Returns:
-        Units of features, [heads, features] each: heads that are kept need equally many.
+        Units of features, [heads, features] each; all heads that are kept need equally many of them.
     """
     blocks = list(facts.blocks)
     while spoiled := list(_spoiled(facts, blocks)):
@@ -94,7 +95,7 @@ def settle(facts: "ChannelFacts") -> list[Tensor]:
 
 
 def takes_any_size(facts: "ChannelFacts", path: str) -> bool:
-    """Whether the values of a module may lose other features than its queries and keys."""
+    """Whether the values of a module may keep a different number of features than its queries and keys."""
     return facts.rewrite or isinstance(facts.model.get_submodule(path), OpenAttention)
 
 
@@ -144,7 +145,7 @@ def _passes(facts: "ChannelFacts", user: fx.Node, grid: Grid, heads: set[tuple[i
 
 
 def _follows(known: Channels | Grid | Stack | None, name: str | None, grid: Grid, heads: set[tuple[int, ...]]) -> bool:
-    """Whether what an operation makes of a grid has the features of whole heads, in their order."""
+    """Whether the result of an operation on a grid has the features of whole heads, in their order."""
     if isinstance(known, Grid):
         whole = name != "slice" or known.units.shape == grid.units.shape  # a slice of the positions
         return whole and _heads_in(known.units) <= heads

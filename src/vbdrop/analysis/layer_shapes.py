@@ -1,4 +1,4 @@
-"""The torch modules that can be made smaller: which axis of which tensor, and which attribute, follows which units."""
+"""The torch modules that can be made smaller: which attributes and which axes of the weight hold the unit counts."""
 
 from dataclasses import dataclass
 
@@ -38,10 +38,10 @@ SHAPES: dict[type[nn.Module], Shape] = {
     nn.GroupNorm: Shape(None, "num_channels"),
     **{kind: Shape(None, "num_features") for kind in INSTANCE_NORMS},
 }
-"""The nearest base class of a module applies; what a subclass computes shows in its trace."""
+"""Module class -> shape; the nearest base class applies, since the trace shows what a subclass computes."""
 
 NAMED_SHAPES = {"transformers.pytorch_utils.Conv1D": Shape("nx", "nf", inputs_first=True)}
-"""The same for classes of other packages, by their full names, so that no package has to be imported."""
+"""The same for classes of other packages, by their full names, so that these packages need not be imported."""
 
 
 def shape_of(module: nn.Module) -> Shape | None:
@@ -67,7 +67,7 @@ COUNTS = (
 """Attributes from which a custom forward reads numbers of heads and channels."""
 
 HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "dim_head", "dim_per_head", "d_head", "kv_channels")
-"""Attributes from which it reads the number of features of a head."""
+"""Attributes from which a custom forward reads the number of features of a head."""
 
 
 def owner(name: str) -> str:

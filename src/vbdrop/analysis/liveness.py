@@ -15,12 +15,12 @@ MIN_CARRIER = 0.1
 
 @dataclass(frozen=True)
 class Uses:
-    """All places where one weight is used; its units are the same at each of them.
+    """All places where one weight is used, with the same units at each.
 
     Attributes:
         places: The products.
         known: The inputs that are the same constant at every place.
-        value: Those constants.
+        value: The values of these constants.
     """
 
     places: list[ProductSite]
@@ -52,13 +52,13 @@ class Liveness:
     """Which units are kept.
 
     A *live* unit is needed for its values. A unit that is only *present* is kept because a tensor or a group must not
-    become empty or uneven: nothing reads its values, so it needs none of the inputs that they were computed from.
+    become empty or uneven: nothing reads its values, so it needs none of the inputs from which they are computed.
 
     Attributes:
         facts: The forward pass.
-        root: For every unit's number, the one that represents it.
-        live: For every such number, whether the unit is live.
-        present: For every such number, whether the unit is kept.
+        root: For every number, the number that represents its unit.
+        live: For every representative, whether the unit is live.
+        present: For every representative, whether the unit is kept.
         uses: The uses of each weight.
         reached: The nodes that the result depends on.
     """
@@ -75,14 +75,14 @@ class Liveness:
         return self.present[self.root[channels.units]]
 
     def kept_along(self, grid: Grid) -> list[int]:
-        """How many places are kept on each axis of a grid whose last axis runs over the features of heads."""
+        """How many positions are kept on each axis of a grid whose last axis runs over the features of heads."""
         kept = self.present[self.root[grid.units]]
         leading = [kept.movedim(axis, 0).flatten(1).any(1) for axis in range(kept.dim() - 1)]
         return [*(int(places.sum()) for places in leading), int(kept.sum(-1).max())]
 
     @property
     def splits_heads(self) -> bool:
-        """Whether heads that are kept lose some of their features."""
+        """Whether any head that is kept loses some of its features."""
         for block in self.facts.blocks:
             kept = self.present[self.root[block.members]]
             if bool((kept.any(1) & ~kept.all(1)).any()):
@@ -90,7 +90,7 @@ class Liveness:
         return False
 
     def read(self, uses: Uses) -> Tensor:
-        """The inputs for which some live output has a weight."""
+        """The inputs for which some live output has a nonzero weight."""
         first = uses.first
         outputs = self.live[self.root[first.outputs.units]].view(first.groups, -1, 1)
         return (first.nonzero & outputs).any(1).flatten()
@@ -100,7 +100,7 @@ class Liveness:
         return self.read(uses) & ~uses.known
 
     def carried(self, uses: Uses) -> Tensor:
-        """The constants that are read and cannot be folded into a bias: one of each group has to carry the others."""
+        """The constants that are read but cannot be folded into a bias: one in each group must carry the others."""
         return self.read(uses) & uses.known & (uses.value != 0) & (not uses.folds)
 
     def need(self, channels: Channels, which: Tensor) -> None:
@@ -113,7 +113,7 @@ class Liveness:
         self.present[self.root[channels.units[which]]] = True
 
     def emptied(self, node: fx.Node) -> list[fx.Node]:
-        """The terms of a sum or a concatenation that have no channel left, so that it can drop them."""
+        """The terms of a sum or a concatenation that have no channels left and can be dropped."""
         if not self.facts.rewrite:
             return []
         for scatter in self.facts.scatters:
@@ -129,10 +129,10 @@ class Liveness:
 
 
 def find_live(facts: ChannelFacts) -> Liveness:
-    """Find the units that have to be kept.
+    """Find the units that must be kept.
 
     A unit is live if something live reads it: a graph output, a nonzero weight, or an unknown operation. If a constant
-    cannot be folded into a bias, one constant channel of its group is live, too.
+    cannot be folded into a bias, one constant channel of its group is live too.
 
     Args:
         facts: The forward pass.
@@ -161,7 +161,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
 
 def _step(liveness: Liveness) -> bool:
-    """Do the first of these steps that changes anything; a step runs only when the earlier ones have settled."""
+    """Run these steps in order until one changes something; a step runs only when the earlier ones have settled."""
     for step in (_reads, _balance, _even_heads, _carriers, _even_out, _one_each, _wider_than_projections):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
@@ -171,7 +171,7 @@ def _step(liveness: Liveness) -> bool:
 
 
 def _reads(liveness: Liveness) -> None:
-    """What is live keeps what it reads alive."""
+    """Mark everything that a live unit reads as live."""
     for uses in liveness.uses.values():
         liveness.need(uses.first.inputs, liveness.wanted(uses))
     for scatter in liveness.facts.scatters:
@@ -190,7 +190,7 @@ def _reads(liveness: Liveness) -> None:
 def _balance(liveness: Liveness) -> None:
     """Give all remaining groups of a convolution equally many inputs and outputs.
 
-    Along the weight's second axis, which all groups share, they must even be the same ones.
+    Along the weight's second axis, which all groups share, every group must also keep the same ones.
     """
     liveness.reached = _reached(liveness)
     for product in liveness.facts.products:
@@ -245,8 +245,8 @@ def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = 
         uses: The uses of a weight.
         carried: The constants.
         there: The inputs that are kept anyway; a constant among them is preferred.
-        votes: How many weights each input could serve; one that serves many is preferred, unless its value is too
-        small to divide by.
+        votes: How many weights each input could serve; an input that serves many is preferred, unless its value is too
+            small to divide by.
     """
     groups = uses.first.groups
     carried, there, size = carried.view(groups, -1), there.view(groups, -1), uses.value.abs().view(groups, -1)
@@ -260,7 +260,7 @@ def carriers(uses: Uses, carried: Tensor, there: Tensor, votes: Tensor | None = 
 
 
 def _even_out(liveness: Liveness) -> None:
-    """If a term of a sum lacks only a few channels of the result, keep them, so that nothing has to be scattered."""
+    """If a term of a sum lacks only a few channels of the result, keep them, so that no scatter is needed."""
     for scatter in liveness.facts.scatters:
         for part in scatter.parts.values():
             own, whole = liveness.kept(part), liveness.kept(scatter.outputs)
@@ -272,7 +272,7 @@ def _even_out(liveness: Liveness) -> None:
 
 
 def _one_each(liveness: Liveness) -> None:
-    """Keep at least one channel of every tensor that the result depends on; a constant one is the cheapest."""
+    """Keep at least one channel of every tensor that the result depends on; a constant channel is the cheapest."""
     liveness.reached = _reached(liveness)
     values = [(product.node, product.inputs) for product in liveness.facts.products]
     values += [(node, known) for node, known in liveness.facts.by_node.items() if isinstance(known, Channels)]
@@ -283,7 +283,7 @@ def _one_each(liveness: Liveness) -> None:
 
 
 def _wider_than_projections(liveness: Liveness) -> None:
-    """Keep more hidden units than output units in a recurrent layer with projections; torch relies on that."""
+    """Keep more hidden units than output units in a recurrent layer with projections, as torch requires."""
     for node, hidden, leaving in liveness.facts.projections:
         if node in liveness.reached:
             wanted = int(liveness.kept(leaving).sum()) + 1
@@ -291,7 +291,7 @@ def _wider_than_projections(liveness: Liveness) -> None:
 
 
 def _reached(liveness: Liveness) -> set[fx.Node]:
-    """The nodes from which a path leads to the result, ignoring terms that have no channel left."""
+    """The nodes from which a path leads to the result, ignoring terms that have no channels left."""
     traced = liveness.facts.traced
     stack, seen = [*traced.results, *traced.effects], set[fx.Node]()
     while stack:

@@ -87,5 +87,5 @@ def _entries(traced: Traced, path: str) -> dict[tuple[str, ...], list[fx.Node]]:
 
 
 def _call(node: fx.Node) -> tuple[str, ...]:
-    """The module call that an operation comes from; a second call of the same module is another one."""
+    """The module call that an operation comes from; two calls of one module are distinct."""
     return tuple(node.meta.get("nn_module_stack") or ())

@@ -1,4 +1,4 @@
-"""Models that pack their sequences: a graph with fixed sizes cannot, but it can show where channels go."""
+"""Models that pack their sequences: a graph with fixed sizes cannot pack, but it can show where channels go."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,11 +16,11 @@ from vbdrop._torch_compat import rnn_functions
 def padded_sequences(model: nn.Module) -> Iterator[list[bool]]:
     """Keep packed sequences padded inside a ``with`` block, so that a model that packs can be traced.
 
-    A packed sequence then holds the padded tensor, with the steps first, and recurrent layers run over the padding,
-    too. The values differ from the model's; the channels are the same.
+    A packed sequence then holds the padded tensor, with the steps first, and recurrent layers also run over the
+    padding. The values differ from the model's; the channels are the same.
 
     Args:
-        model: The model; its recurrent layers have another forward inside the block.
+        model: The model; the forward of its recurrent layers is replaced inside the block.
 
     Yields:
         A list that is no longer empty once anything has been packed.
@@ -57,7 +57,7 @@ def _unpack(
 
 
 def _over_padding(module: nn.RNNBase, forward: Callable[..., Any], input: Any, hx: Any = None) -> Any:  # noqa: ANN401
-    """The forward of a recurrent layer, for a packed sequence that holds the padded one."""
+    """The forward of a recurrent layer for a packed sequence that holds the padded tensor."""
     if not isinstance(input, PackedSequence):
         return forward(input, hx)
     data = input.data.transpose(0, 1) if module.batch_first else input.data

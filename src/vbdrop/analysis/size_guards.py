@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.export.graph_signature import InputKind
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vbdrop._torch_compat import holds, pytree
-from vbdrop.analysis.graph import TRIED_BATCHES, export, is_tensor
+from vbdrop.analysis.graph import TRIED_BATCHES, export
+from vbdrop.analysis.size_formulas import ShortFormulas
 
 Axis = tuple[int, int]
 """The index of a tensor among the inputs, and one of its axes."""
@@ -21,10 +21,10 @@ Axis = tuple[int, int]
 SIZE_READS: set[Callable[..., Any]] = {
     *(Tensor.shape.__get__, Tensor.size, Tensor.numel, Tensor.nelement, Tensor.stride),  # type: ignore[attr-defined]
 }
-"""The functions by which code asks a tensor for its sizes."""
+"""The functions with which code reads the sizes of a tensor."""
 
 ITERATIONS: set[Callable[..., Any]] = {Tensor.__len__, Tensor.unbind}
-"""The same, called through torch's own Python code."""
+"""The same, for functions that are called through torch's own Python code."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class OtherSize:
     """A size at which a forward may take another branch.
 
     Attributes:
-        axes: The axes that have this size together.
+        axes: The axes that get this size together.
         size: The size.
-        reason: Why it is worth a trial, in readable form.
+        reason: Why the size is worth a trial, in readable form.
     """
 
     axes: tuple[Axis, ...]
@@ -43,11 +43,11 @@ class OtherSize:
 
 
 def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[OtherSize]:
-    """The input sizes at which a model should be tried besides those of the example.
+    """The input sizes, besides those of the example, at which a model should be tried.
 
     For every condition on a size in the forward (``if x.shape[3] >= 16``), this is a size at which the outcome changes.
     In addition, every axis, and all axes of one size together, are tried at twice their size, since the trace may have
-    fixed a number without a condition.
+    fixed a size without a condition.
 
     Args:
         model: A plain model, in eval mode.
@@ -77,7 +77,7 @@ def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 class _SizeReads(TorchFunctionMode):
-    """Detects code outside torch that asks for the sizes of a tensor."""
+    """Detects code outside torch that reads the sizes of a tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class _SizeReads(TorchFunctionMode):
 
 
 def _reads_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a forward asks for sizes at all: a trace with free sizes takes seconds, a call almost no time."""
+    """Whether a forward reads sizes at all, which a call finds quickly; a trace with free sizes takes seconds."""
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
     model = copy.deepcopy(model)
     with torch.no_grad(), _SizeReads() as reads:
@@ -102,15 +102,22 @@ def _reads_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _asked(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[OtherSize]:
-    """The sizes that follow from the conditions in a forward; empty if it cannot be traced with free sizes."""
+    """The sizes that the conditions in a forward imply, as far as it can be traced with free sizes."""
+    inputs: list[Tensor] = []
+
+    def note(_: nn.Module, traced_args: Any, traced_kwargs: Any) -> None:  # noqa: ANN401 -- any structure of inputs
+        leaves = pytree.tree_leaves((traced_args, traced_kwargs))
+        inputs[:] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:
-        program = export(model, args, kwargs, lambda x: [axis for axis, size in enumerate(x.shape) if size > 1])
-    except Exception:  # torch.export raises whatever the model's own code raises
-        return []
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    specs = program.graph_signature.input_specs
-    inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind == InputKind.USER_INPUT]
-    axes, hints, environment = _symbols([node for node in inputs if is_tensor(node)])
+        with ShortFormulas():
+            export(model, args, kwargs, lambda x: [axis for axis, size in enumerate(x.shape) if size > 1])
+    except Exception:  # torch.export raises whatever the model raises; the conditions up to there count
+        pass
+    finally:
+        hook.remove()
+    axes, hints, environment = _symbols(inputs)
     found = []
     for guard in () if environment is None else environment.guards:
         expression = environment.replace(guard.expr)
@@ -123,13 +130,13 @@ def _asked(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     return list(dict.fromkeys(found))
 
 
-def _symbols(inputs: list[fx.Node]) -> tuple[dict[Any, list[Axis]], dict[Any, int], Any]:
-    """Each free size -> the axes that have it, and its size in the example; and torch's record of the conditions."""
+def _symbols(inputs: list[Tensor]) -> tuple[dict[Any, list[Axis]], dict[Any, int], Any]:
+    """The axes of each symbolic size, its value in the example, and torch's record of the conditions."""
     axes: dict[Any, list[Axis]] = {}
     hints: dict[Any, int] = {}
     environment = None
-    for number, node in enumerate(inputs):
-        for axis, size in enumerate(node.meta["val"].shape):
+    for number, tensor in enumerate(inputs):
+        for axis, size in enumerate(tensor.shape):
             if isinstance(size, torch.SymInt) and len(size.node.expr.free_symbols) == 1:
                 (symbol,) = size.node.expr.free_symbols
                 environment, hints[symbol] = size.node.shape_env, int(size.node.hint)
@@ -144,6 +151,6 @@ def _violating(expression: Any, symbol: Any, hints: Mapping[Any, int]) -> int | 
             if not holds(expression, {**hints, symbol: size}):
                 found: int = size
                 return found
-        except Exception:  # sympy and torch raise many kinds of errors where it is undecidable
+        except Exception:  # sympy and torch raise many kinds of errors for undecidable conditions
             continue
     return None

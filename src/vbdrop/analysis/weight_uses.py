@@ -11,15 +11,15 @@ from vbdrop.analysis.rules.products import CONVOLUTIONS, MATRIX_PRODUCTS
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 NO_PRODUCTS = ("add", "sub", "rsub", "where", "cat", "stack", "layer_norm")
-"""Operations that take a parameter and multiply nothing that is counted."""
+"""Operations that take a parameter but do no multiplications that are counted."""
 
 
 def positions(traced: Traced) -> dict[str, int]:
-    """The number of uses per example of every weight that the graph multiplies with.
+    """The number of uses per example of every weight that the graph multiplies by.
 
     A convolution uses each weight once for every position of its output (transposed: of its input), a linear layer
-    once for every vector that it maps, a recurrent layer once per step. An embedding lookup, or a parameter
-    that is only added, counts 0. Products between activations, as in attention, have no weights and are not counted.
+    once for every vector that it maps, a recurrent layer once per step. An embedding lookup, or a parameter that is
+    only added, counts as 0. Products between activations, as in attention, have no weights and are not counted.
 
     Args:
         traced: The graph.
@@ -54,7 +54,7 @@ def _from_inputs(traced: Traced) -> set[fx.Node]:
 
 
 def _only_added(traced: Traced) -> set[fx.Node]:
-    """The tensors of the model that meet those that come from the inputs in sums and the like only."""
+    """The model's tensors that are combined with tensors from the inputs only by sums and similar operations."""
     from_inputs, found = _from_inputs(traced), set[fx.Node]()
     for node in reversed(traced.graph.nodes):
         uses = [
@@ -62,7 +62,7 @@ def _only_added(traced: Traced) -> set[fx.Node]:
             for user in node.users
             if user.op == "call_function"
         ]
-        if uses and all(uses):  # none for another name of a tied weight
+        if uses and all(uses):  # empty for a second name of a tied weight
             found.add(node)
     return found
 
@@ -72,7 +72,7 @@ def _operation(node: fx.Node) -> str:
 
 
 def _batch(traced: Traced) -> int:
-    """The number of examples, also where the first axis of the inputs is not that of the batch."""
+    """The number of examples, even if the first axis of the inputs is not the batch."""
     for node in traced.graph.nodes:
         operation = _operation(node)
         if operation in CONVOLUTIONS:
@@ -84,7 +84,7 @@ def _batch(traced: Traced) -> int:
             first, second = call["input"].meta["val"].shape[:2]
             steps, examples = (second, first) if call["batch_first"] else (first, second)
             if isinstance(steps, torch.SymInt) and isinstance(examples, int):
-                return examples  # the axis that is free in the trace is that of the steps
+                return examples  # the free axis of the trace runs over steps
     return traced.batch
 
 

@@ -1,4 +1,4 @@
-"""Recurrent layers in a trace: one operation each, without its steps."""
+"""Recurrent layers in a trace: one operation each, instead of one per step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,12 +12,12 @@ from vbdrop._torch_compat import OpOverload, rnn_functions, schema_of
 LIBRARY = torch.library.Library("vbdrop", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 STANDS_FOR: dict[Any, OpOverload] = {}
-"""An operation of this file -> torch's operation for which it stands in a trace."""
+"""An operation defined here -> the torch operation that it replaces in a trace."""
 
 
 @contextmanager
 def whole_recurrences() -> Iterator[None]:
-    """Let a trace take every recurrent layer as one operation of which only the shapes of the results are known.
+    """Let a trace treat every recurrent layer as one operation whose results have known shapes only.
 
     Otherwise torch finds these shapes by running through all steps, once for each pass over the graph.
 
@@ -36,17 +36,17 @@ def whole_recurrences() -> Iterator[None]:
 
 
 def as_recurrences_(graph: fx.Graph) -> None:
-    """Put torch's operations back in place of those that stood for them in a trace."""
+    """Replace the stand-ins of a trace with torch's operations again."""
     for node in graph.nodes:
         if node.op == "call_function":
             node.target = STANDS_FOR.get(node.target, node.target)
 
 
 def _one_operation(stand_in: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of torch for recurrent layers that calls the stand-in, except for packed sequences."""
+    """A replacement for torch's recurrent function that calls the stand-in, except for packed sequences."""
 
-    def call(*args: Any) -> Any:  # noqa: ANN401 -- as torch's own functions
-        is_packed = not isinstance(args[3], bool)  # the sizes of its batches move `has_biases` one place on
+    def call(*args: Any) -> Any:  # noqa: ANN401 -- as in torch
+        is_packed = not isinstance(args[3], bool)  # `batch_sizes` shifts `has_biases` by one place
         return function(*args) if is_packed else stand_in(*args)
 
     return call
@@ -63,7 +63,7 @@ def _results(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, ...]:
-    """Tensors with the shapes of the outputs and the last states, the outputs with their strides, too."""
+    """Tensors with the shapes of the outputs and the last states; the outputs also have the right strides."""
     states = [hx] if isinstance(hx, Tensor) else hx
     channels = states[0].shape[2] * (2 if bidirectional else 1)
     steps_first = input.transpose(0, 1) if batch_first else input

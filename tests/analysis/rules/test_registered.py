@@ -136,7 +136,7 @@ def test_rules_are_found_by_namespace_and_name(registered):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"like": "no_such"}, "`like` must be an operation of PyTorch with a rule: .*got 'no_such'"),
+        ({"like": "no_such"}, "`like` must be a PyTorch operation with a rule: .*got 'no_such'"),
         ({"operation": "fast_linear"}, "`operation` must name an operation.*got 'fast_linear'"),
         ({"operation": "vbdrop_tests::no_such"}, "got 'vbdrop_tests::no_such'"),
         ({"operation": "vbdrop_tests::without_bias"}, "'vbdrop_tests::without_bias' has no bias"),

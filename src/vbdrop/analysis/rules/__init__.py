@@ -1,4 +1,4 @@
-"""What each operation does to channels: the table `RULES`, by families of operations."""
+"""What each operation does to channels: the table `RULES`, with one file per family of operations."""
 
 from vbdrop.analysis.rules.registered import register_rule, rule_of
 from vbdrop.analysis.rules.table import RULES

@@ -1,7 +1,7 @@
-"""Products of activations, as in attention: heads can be removed, along an axis that both factors share.
+"""Products of activations, as in attention: heads can be removed along an axis that both factors share.
 
-Inside a head, a feature of queries and keys can be removed where one of the two is zero, and a feature of the values
-where nothing reads it.
+Inside a head, a feature of queries and keys can be removed if it is zero in one of them, and a feature of the values if
+nothing reads it.
 """
 
 import torch
@@ -12,11 +12,12 @@ from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, size_of
 from vbdrop.analysis.head_blocks import HeadBlock, by_head, rows
 from vbdrop.analysis.rules.parameters import parameter_channels
+from vbdrop.analysis.rules.repeated_values import repeated_channels
 
 SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 
 MATRIX = 2
-"""The number of axes of a matrix: the last axes of a batch, on which a product works."""
+"""The number of axes of a matrix: a batched product works on this many last axes."""
 
 
 def attend(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
@@ -32,8 +33,11 @@ def attend(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
     split = [*(scored or (None, None)), None if values is None else _split(facts, node, values)]
     heads = [own or _along(facts, s, len(size_of(s)) - 3) for own, s in zip(split, sources, strict=True)]
     masks = _mask(facts, node, call.get("attn_mask"), len(heads[0] or ()))
-    if None in heads or len(ranks) > 1 or None in masks:
+    if None in heads or len(ranks) > 1:
         facts.keep(node, "it reads every channel of each head", report=False)
+        return None
+    if None in masks:
+        facts.keep(node, "its mask has a slice for each head, and it is not known where they come from")
         return None
     queries, *others = (channels for channels in heads if channels is not None)
     for grouped in others:
@@ -50,10 +54,10 @@ def attend(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def batched_product(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A product of batches of matrices: channels on a batch axis that both have are tied.
+    """A product of batches of matrices: channels on a shared batch axis are tied.
 
-    The features of a head may be what is summed over, as in queries times keys, or what the second factor brings, as
-    in scores times values.
+    The features of a head may be summed over, as in queries times keys, or come from the second factor, as in scores
+    times values.
     """
     first, second = node.all_input_nodes if len(node.all_input_nodes) == MATRIX else (None, None)
     if first is None or second is None or len(size_of(first)) != len(size_of(second)):
@@ -82,7 +86,7 @@ def batched_product(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | Non
 
 
 def _grid(facts: ChannelFacts, source: fx.Node, axes: tuple[int, int]) -> Channels | Grid | None:
-    """What is known about a value whose heads may lose features one by one; None for any other."""
+    """The known facts about a value whose heads may lose features one by one; None for any other value."""
     allowed = facts.split_heads and axes[0] >= 0
     return rows(facts.by_node.get(source), axes, source) if allowed else None
 
@@ -97,15 +101,15 @@ def _scored(
 ) -> list[Channels] | None:
     """The heads of queries and keys that are multiplied, or None if heads can only be removed as a whole.
 
-    A feature is removed from both or from none; it is not read if it is zero in one of them.
+    A feature is removed from both or from neither; it is not read if it is zero in one of them.
 
     Args:
         facts: The forward pass.
         node: The product.
-        queries: What is known about the queries.
-        keys: The same for the keys, of which each may serve several queries.
-        constant_keys: Whether a constant in the keys has no effect: it adds the same number to all scores of a query,
-            and the softmax follows.
+        queries: The known facts about the queries.
+        keys: The same for the keys, each of which may serve several queries.
+        constant_keys: Whether a constant in the keys has no effect, because it adds the same number to all scores of a
+            query before the softmax.
     """
     if queries is None or keys is None:
         return None
@@ -128,7 +132,7 @@ def _split(facts: ChannelFacts, node: fx.Node, grid: Channels | Grid, read: Tens
 
 
 def _attended(values: Channels | Grid, heads: int, axes: tuple[int, int]) -> Channels | Grid:
-    """The features that an attention returns: those of the values, which each head of a group has."""
+    """The features that an attention returns: those of the values, repeated for each head of a group."""
     each = heads // len(by_head(values.units))
     units = by_head(values.units).repeat_interleave(each, 0)
     zero = by_head(values.known & (values.value == 0)).repeat_interleave(each, 0)
@@ -137,7 +141,7 @@ def _attended(values: Channels | Grid, heads: int, axes: tuple[int, int]) -> Cha
 
 
 def softmax(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A softmax along an axis other than the channels'."""
+    """A softmax along an axis other than the channel axis."""
     source = node.args[0]
     known = facts.by_node.get(source) if isinstance(source, fx.Node) else None
     axis = arguments_of(node)["dim"] % len(size_of(node))
@@ -169,4 +173,5 @@ def _mask(facts: ChannelFacts, node: fx.Node, mask: object, heads: int) -> list[
     if not isinstance(mask, fx.Node) or heads <= 1 or len(size) <= MATRIX or size[-3] != heads:
         return []
     axis = len(size) - 3
-    return [facts.channels_along(mask, axis) or parameter_channels(facts, node, mask, axis)]
+    found = facts.channels_along(mask, axis) or parameter_channels(facts, node, mask, axis)
+    return [found or repeated_channels(facts, mask, axis)]

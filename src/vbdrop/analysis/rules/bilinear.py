@@ -13,13 +13,13 @@ FEATURES = ("out_features", "in1_features", "in2_features")
 
 
 def bilinear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A bilinear layer loses outputs that nothing reads, and inputs for which it has no weight."""
+    """A bilinear layer loses outputs that nothing reads, and inputs whose weights are all zero."""
     call = arguments_of(node)
     weight, name = facts.tensor(call["weight"]), facts.name(call["weight"])
     reason = facts.why_fixed(call["weight"], call["bias"])
     path = "" if name is None else owner(name)
     if reason is None and type(facts.model.get_submodule(path)) is not nn.Bilinear:
-        reason = "its weight is not that of a Bilinear"
+        reason = "its weight does not belong to a Bilinear"
     if reason or weight is None or name is None:
         facts.keep(node, reason or "its weight is computed in the forward")
         return None

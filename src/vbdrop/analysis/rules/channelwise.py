@@ -41,17 +41,17 @@ def prelu(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def instance_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Instance normalisation: each channel with its own mean and variance; a zero channel becomes its bias."""
+    """Instance normalisation: each channel has its own mean and variance; a zero channel becomes its bias."""
     call = arguments_of(node)
     if not call["use_input_stats"]:
-        facts.keep(node, "its statistics are not those of the input")
+        facts.keep(node, "its statistics are not computed from the input")
         return None
     channels = followed(facts, node, call["input"], size_of(node)[1])
     return None if channels is None else shifted(facts, node, channels, channels.known & (channels.value == 0))
 
 
 def norm_of_groups(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Normalisation of several groups of channels, of which whole ones are removed."""
+    """Normalisation of several groups of channels; only whole groups are removed."""
     call, module = arguments_of(node), facts.model.get_submodule(facts.module_path(node))
     if not isinstance(module, nn.GroupNorm):
         facts.keep(node, "group_norm outside of a GroupNorm reads every channel")
@@ -69,7 +69,7 @@ def norm_of_groups(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def shifted(facts: ChannelFacts, node: fx.Node, channels: Channels, zero: Tensor) -> Channels:
-    """The output of a normalisation for channels that are zero after scaling: its bias, even if its scale is zero."""
+    """The output channels of a normalisation; those that are normalised to zero, or scaled by zero, equal the bias."""
     call = arguments_of(node)
     scale, shift = facts.tensor(call["weight"]), facts.tensor(call.get("bias"))
     known = zero if scale is None else zero | (scale == 0)
@@ -77,7 +77,7 @@ def shifted(facts: ChannelFacts, node: fx.Node, channels: Channels, zero: Tensor
 
 
 def followed(facts: ChannelFacts, node: fx.Node, source: fx.Node, count: int, axis: int = 1) -> Channels | None:
-    """The input channels on an axis, with every parameter of the node following them; None if that is impossible."""
+    """The input channels on an axis, after tying every parameter of the node to them; None if that is impossible."""
     tensors = [tensor for tensor in node.all_input_nodes if facts.name(tensor) is not None]
     channels = facts.channels_along(source, axis) or facts.channels(source) or facts.pinned_channels(axis, count)
     reason = facts.why_fixed(*tensors) if tensors else None

@@ -9,6 +9,7 @@ from vbdrop.analysis.channel_facts import WORTH_A_COPY, ChannelFacts, Scatter
 from vbdrop.analysis.channels import Channels, Grid
 from vbdrop.analysis.graph import arguments_of, is_tensor, size_of
 from vbdrop.analysis.rules.parameters import parameter_channels
+from vbdrop.analysis.rules.repeated_values import repeated_channels
 
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "maximum", "minimum")
 
@@ -23,7 +24,7 @@ Placed = dict[fx.Node, Channels]
 
 
 def combine(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """Element by element, with broadcasting: the channels of all terms are tied to those of the result."""
+    """Elementwise operation with broadcasting: the channels of all terms are tied to those of the result."""
     terms: list[fx.Node] = [term for term in node.args if is_tensor(term)]  # type: ignore[misc]
     grid = _grid(facts, node, terms)
     if grid is not None:
@@ -53,9 +54,9 @@ def combine(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | None:
-    """The grid of the result, if all terms with channels have the same grid and the others are constant along its axes.
+    """The grid of the result, if all terms with channels have the same grid and the others broadcast along its axes.
 
-    Otherwise the grids become channels on the axis along which the other terms are constant.
+    Otherwise the grids become channels on an axis along which the other terms have channels or broadcast.
     """
     grids = {term: known for term in terms if isinstance(known := facts.by_node.get(term), Grid)}
     if not grids:
@@ -77,22 +78,22 @@ def _grid(facts: ChannelFacts, node: fx.Node, terms: list[fx.Node]) -> Grid | No
 
 
 def _has_all(term: fx.Node, node: fx.Node, axes: tuple[int, ...]) -> bool:
-    """Whether a term has as many axes as the result and is not broadcast along the given ones."""
+    """Whether a term has as many axes as the result and is not broadcast along the given axes."""
     own, size = size_of(term), size_of(node)
     return len(own) == len(size) and all(own[axis] == size[axis] for axis in axes)
 
 
 def _parameter(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
-    """The channels of a parameter, on the axis that they have in the result."""
+    """The channels of a parameter, on their axis in the result."""
     shift = len(size_of(node)) - len(size_of(term))
     if facts.channels(term) is not None or size_of(term)[axis - shift] != size_of(node)[axis]:
         return None
-    found = parameter_channels(facts, node, term, axis - shift)
+    found = parameter_channels(facts, node, term, axis - shift) or repeated_channels(facts, term, axis - shift)
     return None if found is None else found.at(axis)
 
 
 def stack(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Tensors along a new axis: their channels are tied."""
+    """Stack tensors along a new axis: their channels are tied."""
     call = arguments_of(node)
     dim = call["dim"] % len(size_of(node))
     parts = [facts.channels(term) for term in call["tensors"]]
@@ -104,7 +105,7 @@ def stack(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def overwrite(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A slice that is replaced (`x[:, a:b] = y`): the channels of the new values take its place, or are tied to it."""
+    """A slice that is replaced (`x[:, a:b] = y`): its channels are replaced by the new ones, or tied to them."""
     call = arguments_of(node)
     base, new = facts.channels(call["self"]), facts.channels(call["src"])
     dim = call["dim"] % len(size_of(node))
@@ -122,17 +123,17 @@ def overwrite(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def copy(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """The new value takes the place of the old one, of which nothing is read."""
+    """The new value replaces the old one, which is not read."""
     old, new = node.args[0], node.args[1]
     if size_of(old) != size_of(new) or old.meta["val"].dtype != new.meta["val"].dtype:  # type: ignore
-        facts.keep(node, "it is overwritten by a value of another size or type")
+        facts.keep(node, "it is overwritten by a value of a different size or dtype")
         return None
     known = facts.by_node.get(new)  # type: ignore[arg-type]
     return known if isinstance(known, Channels | Grid) else None
 
 
 def _tied(facts: ChannelFacts, parts: list[Channels], axis: int) -> Channels:
-    """Channels that several tensors share; constant where all of them have the same constant."""
+    """Channels that several tensors share; they are constant where all tensors have the same constant."""
     first = parts[0]
     for other in parts[1:]:
         facts.units.tie(first.units, other.units)
@@ -163,7 +164,7 @@ def concatenate(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def _placed(facts: ChannelFacts, term: fx.Node, node: fx.Node) -> Channels | None:
-    """The channels of a term on the axis that they have in the result; None if it is broadcast along that axis."""
+    """The channels of a term on their axis in the result; None if the term is broadcast along that axis."""
     channels = facts.channels(term)
     if channels is None:
         return None
@@ -180,7 +181,7 @@ def _broadcasts(term: fx.Node, node: fx.Node, axis: int) -> bool:
 
 
 def _values(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid]) -> tuple[Tensor, Tensor]:
-    """The constants of the result; a product with zero is zero whatever the other factor is."""
+    """Which channels of the result are constant, and their values; a product with zero is always zero."""
     found = list(placed.values())
     known, value = torch.stack([channels.known for channels in found]).all(0), found[0].value
     if _operation(node) in OF_THREE:
@@ -200,7 +201,7 @@ def _values(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid]) -> tuple[T
 
 
 def _selected(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Where both sides of a selection are the same constant, it does not matter which one is taken."""
+    """The constants of a selection: channels for which both sides are the same constant."""
     sides = node.args[1:3] if _operation(node) == "where" else (node.args[0], node.args[2])
     known = torch.ones_like(like, dtype=torch.bool)
     values: list[Tensor] = []
@@ -216,7 +217,7 @@ def _selected(node: fx.Node, placed: Mapping[fx.Node, Channels | Grid], like: Te
 
 
 def _scatter(facts: ChannelFacts, node: fx.Node, placed: Placed) -> Scatter | None:
-    """Allow terms with constants to be smaller than the sum, where that is worth a copy."""
+    """Allow terms with constants to be smaller than the sum if that is worth a copy."""
     is_sum = _operation(node) == "add" and node.kwargs.get("alpha", 1) == 1
     if not (facts.rewrite and is_sum and len(placed) == 2 and all(size_of(term) == size_of(node) for term in placed)):
         return None

@@ -1,4 +1,4 @@
-"""Operations whose every output depends on all channels: the inputs are kept, and the outputs are not followed."""
+"""Operations whose outputs all depend on every channel: the inputs are kept, and the outputs are not followed."""
 
 from torch import fx
 

@@ -1,6 +1,6 @@
 """Operations that only move elements: views, permutations, slices, splits, rolls, indexing with constants.
 
-The rule runs the operation itself on the channels' indices, and then finds the axes along which they lie.
+The rule runs the operation itself on the indices of the channels and then finds the axes along which they lie.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ def constant_arguments(facts: ChannelFacts, node: fx.Node, *, by_size: bool = Fa
 
 
 def constant(facts: ChannelFacts, node: fx.Node) -> Tensor | None:
-    """The value of an integer buffer, moved or not; None if it depends on anything else."""
+    """The value of an integer buffer, possibly moved; None if the node depends on anything else."""
     name = facts.name(node)
     if name is not None:
         found = facts.traced.constants.get(name)
@@ -98,13 +98,13 @@ def constant(facts: ChannelFacts, node: fx.Node) -> Tensor | None:
 def run(node: fx.Node, tensor: Tensor, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 -- a tensor, or several
     """Apply the operation to a tensor."""
     is_view = node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-    # the indices are an expanded tensor, which cannot be viewed
+    # the indices are an expanded tensor, for which `view` fails
     operation: Any = torch.ops.aten.reshape.default if is_view else node.target
     return operation(tensor, *arguments, **node.kwargs)
 
 
 def numbered(size: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
-    """A tensor of this size that holds at each place the index of its channel, expanded without extra memory."""
+    """A tensor of this size with the index of the channel at each position, expanded without extra memory."""
     shape = [length if axis in axes else 1 for axis, length in enumerate(size)]
     return torch.arange(torch.Size(shape).numel()).view(shape).expand(size)
 
@@ -139,7 +139,7 @@ def indexed_axes(node: fx.Node) -> list[int]:
 
 
 def _picks_elsewhere(node: fx.Node, axes: tuple[int, ...]) -> bool:
-    """Whether an operation selects by a tensor of integers, along axes other than the channels'."""
+    """Whether an operation selects by a tensor of integers along axes other than the channel axes."""
     if node.target.overloadpacket.__name__ not in INDEXING or set(indexed_axes(node)) & set(axes):  # type: ignore
         return False
     return all(
@@ -150,7 +150,7 @@ def _picks_elsewhere(node: fx.Node, axes: tuple[int, ...]) -> bool:
 
 
 def _is_scattered(node: fx.Node, arguments: tuple[Any, ...], known: Channels | Grid) -> bool:
-    """Whether channels are selected other than by one list of indices."""
+    """Whether channels are selected by anything other than one list of indices."""
     if node.target.overloadpacket.__name__ not in INDEXING:  # type: ignore[union-attr]
         return False
     along, axes = indexed_axes(node), known.axes if isinstance(known, Grid) else (known.axis,)

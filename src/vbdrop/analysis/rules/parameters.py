@@ -1,4 +1,4 @@
-"""Parameters combined with a value element by element, such as `x * gamma`, position embeddings or attention biases."""
+"""Parameters that are combined elementwise with a value: `x * gamma`, position embeddings, attention biases."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from vbdrop.analysis.rules.pointwise import IDENTITIES
 
 
 def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: int) -> Channels | None:
-    """The channels of a term that is a parameter, moved or not, if exactly one axis of the parameter indexes them.
+    """The channels of a term that is a parameter, possibly moved, if exactly one axis of the parameter indexes them.
 
     The parameter then shrinks with them.
 
     Args:
         facts: The forward pass.
         node: The operation.
-        term: One of the tensors that it gets.
+        term: One of its arguments.
         axis: The axis of the term on which the channels lie.
     """
     chain = _chain(facts, term)
@@ -47,11 +47,11 @@ def parameter_channels(facts: ChannelFacts, node: fx.Node, term: fx.Node, axis: 
 
 
 def joined_parameters(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """The channels of a vector of parameters one after the other, such as a bias of queries, keys and values.
+    """The channels of a vector of concatenated parameters, such as the biases of queries, keys and values.
 
     Args:
         facts: The forward pass.
-        node: What may be such a vector; None is given for anything else.
+        node: A node; if it is not such a vector, None is returned.
     """
     if getattr(getattr(node.target, "overloadpacket", None), "__name__", None) != "cat":
         return None
@@ -75,7 +75,7 @@ def _along(numbers: Tensor) -> tuple[Tensor, int]:
 
 
 def _chain(facts: ChannelFacts, term: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
-    """The parameter that a term is a moved copy of, if it has no other use, and the moves in order."""
+    """The parameter of which a term is a moved copy, and the moves in order; None if a move has another user."""
     moves: list[fx.Node] = []
     while facts.name(term) is None:
         name = getattr(getattr(term.target, "overloadpacket", None), "__name__", None)

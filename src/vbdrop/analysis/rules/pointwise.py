@@ -26,11 +26,11 @@ COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_no
 
 
 NEW_TENSORS = ("new_zeros", "new_ones", "new_full")
-"""Operations that take only the type and the device from a tensor."""
+"""Operations that take only the dtype and the device from a tensor."""
 
 
 def new_tensor(facts: ChannelFacts, node: fx.Node) -> None:
-    """No channel is read, and those of the new tensor are nobody's."""
+    """Do nothing: no channel is read, and the new tensor has no known channels."""
 
 
 def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
@@ -45,7 +45,7 @@ def pointwise(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def compare(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """The same channels; booleans are not followed as constants."""
+    """Keep the channels; booleans are not tracked as constants."""
     known = facts.by_node.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
     if len(node.all_input_nodes) != 1 or not isinstance(known, Channels | Grid):
         facts.keep(node, f"{node.target} compares tensors", report=False)
@@ -54,7 +54,7 @@ def compare(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
 
 
 def identity(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """The same channels, unless a cast to integers truncates them."""
+    """Keep the channels, unless a cast to integers truncates them."""
     if not node.meta["val"].dtype.is_floating_point:
         facts.keep(node, "it is cast to integers")
         return None

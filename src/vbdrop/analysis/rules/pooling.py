@@ -29,7 +29,7 @@ AVERAGES = tuple(f"avg_pool{d}d" for d in _DIMENSIONS)
 PADS = ("pad", "constant_pad_nd")
 REDUCTIONS = ("mean", "amax", "amin", "sum", "linalg_vector_norm")
 DEPENDS_ON_COUNT = ("sum", "linalg_vector_norm")
-"""The result of these for a constant depends on the size of the image, which the small model leaves open."""
+"""For a constant, the result of these depends on the image size, which the small model does not fix."""
 
 
 def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
@@ -38,7 +38,7 @@ def preserve(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def preserve_first(facts: ChannelFacts, node: fx.Node) -> Facts:
-    """Maxima and their positions: as above, if only the maxima are used."""
+    """Maxima and their positions: like `preserve`, if only the maxima are used."""
     if any(user.args[1] != 0 for user in node.users):
         facts.keep(node, "the positions of its maxima are used")
         return None
@@ -46,7 +46,7 @@ def preserve_first(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 
 def average(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A constant channel keeps its value, unless zeros around it are averaged in."""
+    """A constant channel keeps its value, unless padded zeros are included in the average."""
     channels, call = _over_space(facts, node, facts.channels(node.args[0])), arguments_of(node)
     if channels is None:
         return None
@@ -59,7 +59,7 @@ def average(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A constant channel keeps its value if it is surrounded by the same value, or by copies of itself.
 
-    If channels are padded, the new ones are constants that are kept.
+    If the channel axis is padded, the new channels are constants that are kept.
     """
     channels, call = facts.channels(node.args[0]), arguments_of(node)
     if channels is None:
@@ -70,7 +70,7 @@ def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
         facts.keep(node, "channels are padded")
         return None
     fill = float(call["value"] or 0.0)
-    if is_constant and sum(map(abs, widths)) > before + after:  # pixels are added, too
+    if is_constant and sum(map(abs, widths)) > before + after:  # pixels are added too
         channels = channels.with_values(channels.known & (channels.value == fill), channels.value)
     if not (before or after):
         return channels
@@ -84,13 +84,13 @@ def pad(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def _added(widths: list[int], from_end: int) -> tuple[int, int]:
-    """The padding before and after along an axis, counted from the last one."""
+    """The padding before and after an axis, which is counted from the last one."""
     at = 2 * from_end
     return (widths[at], widths[at + 1]) if at < len(widths) else (0, 0)
 
 
 def reduce(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A reduction over axes other than the channels'."""
+    """A reduction over axes other than the channel axis."""
     call, dims = arguments_of(node), len(size_of(node.args[0]))  # type: ignore[arg-type]
     axes = {axis % dims for axis in _listed(call.get("dim")) or range(dims)}
     grid = facts.by_node.get(node.args[0])  # type: ignore[arg-type]

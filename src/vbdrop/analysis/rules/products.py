@@ -20,7 +20,7 @@ class ProductCall(NamedTuple):
     """A product, as read from the graph.
 
     Attributes:
-        node: The place.
+        node: The operation.
         source: Its input.
         weight: The weights.
         bias: The bias, or None.
@@ -52,7 +52,7 @@ def linear(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None:
-    """A product with a matrix of weights, inputs first, as in `x @ weight` and `torch.addmm`; or of activations."""
+    """A product with a weight matrix, inputs first, as in `x @ weight` and `torch.addmm`; or one of activations."""
     call = arguments_of(node)
     bias, source, weight = None, call["self"], call["mat2" if "mat2" in call else "other"]
     if "mat1" in call:
@@ -65,7 +65,7 @@ def matrix_product(facts: ChannelFacts, node: fx.Node) -> Channels | Grid | None
 
 
 def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """A contraction with a matrix of weights along one axis, such as ``"bti,io->bto"``."""
+    """A contraction with a weight matrix along one axis, such as ``"bti,io->bto"``."""
     equation, tensors = str(node.args[0]).replace(" ", ""), node.all_input_nodes
     sides, _, result = equation.partition("->")
     letters = dict(zip(tensors, sides.split(","), strict=False))
@@ -88,7 +88,7 @@ def einsum(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 def convolution(facts: ChannelFacts, node: fx.Node) -> Channels | None:
     """A convolution reads and writes the axis before the spatial ones.
 
-    With zero padding, a uniform input gives an output that differs at the borders; with a transposed convolution, one
+    With zero padding, a uniform input gives an output that differs at the borders; a transposed convolution gives one
     that repeats with the stride. Such a constant cannot be folded into a bias.
     """
     call = arguments_of(node)
@@ -154,7 +154,7 @@ def _product(facts: ChannelFacts, call: ProductCall) -> Channels | None:
 
 
 def _say_why_pinned(facts: ChannelFacts, call: ProductCall, across: Channels | None) -> None:
-    """Note that channels stay which a product works along, as a convolution over channels in channel attention does."""
+    """Record that channels stay if a product works along them, as the convolution in channel attention does."""
     known = facts.by_node.get(call.source)
     if across is None and isinstance(known, Channels) and known.axis != call.in_axis:
         reason = f"{call.node.target} works along the channels, whose order has to stay"
@@ -165,7 +165,7 @@ def _say_why_pinned(facts: ChannelFacts, call: ProductCall, across: Channels | N
 def _across(facts: ChannelFacts, call: ProductCall) -> Channels | None:
     """The channels on which a product acts independently: those on an axis before the one that it works on.
 
-    A layer that mixes positions, as in an MLP-Mixer, thus passes the channels on unchanged.
+    A layer that mixes positions, as in an MLP-Mixer, passes these channels through unchanged.
     """
     if facts.channels_along(call.source, call.in_axis) is not None:
         return None
@@ -181,7 +181,7 @@ def entering(facts: ChannelFacts, node: fx.Node, axis: int, *, passed: bool = Fa
         facts: The forward pass.
         node: The input.
         axis: The axis that the product reads.
-        passed: Whether channels on another axis are passed on.
+        passed: Whether channels on another axis are passed through.
     """
     channels = facts.channels_along(node, axis) or facts.channels(node)
     if channels is not None and channels.axis == axis:
@@ -212,7 +212,7 @@ def _constants(
 def tie(facts: ChannelFacts, product: ProductSite) -> None:
     """Tie the units of a weight that is used at several places."""
     sides: tuple[int | str, int | str] = (1, 0) if not product.transposed else (0, 1)
-    if product.groups > 1:  # an axis of the weight then indexes the units of each group in turn
+    if product.groups > 1:  # an axis of the weight then indexes different units in each group
         sides = ("inputs", "outputs")
     facts.tie_tensor(product.weight, sides[0], product.inputs.units)
     facts.tie_tensor(product.weight, sides[1], product.outputs.units)

@@ -9,7 +9,7 @@ from vbdrop.analysis.graph import arguments_of, size_of
 
 
 def glu(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """The first half times the sigmoid of the second: both halves have the same channels."""
+    """The first half times the sigmoid of the second: the channels of both halves are tied."""
     channels, call = facts.channels(node.args[0]), arguments_of(node)
     if channels is None:
         return None
@@ -44,7 +44,7 @@ def pixel_unshuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def channel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
-    """Channels from several groups in turn; all groups keep the same ones."""
+    """Interleave the channels of several groups; all groups keep the same ones."""
     groups = arguments_of(node)["groups"]
     channels = _channels(facts, node, 1)
     if channels is None:
@@ -55,7 +55,7 @@ def channel_shuffle(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def _channels(facts: ChannelFacts, node: fx.Node, axis: int) -> Channels | None:
-    """The input channels on an axis; if they are unknown, None, and all of them are kept."""
+    """The input channels on an axis; if they are unknown, all of them are kept and the result is None."""
     channels = facts.channels_along(node.args[0], axis)  # type: ignore[arg-type]
     if channels is None:
         facts.keep(node, "its channels are not known", report=False)

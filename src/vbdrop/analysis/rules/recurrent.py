@@ -24,7 +24,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """The operation -> the number of row blocks in its weights."""
 
 CANDIDATE = {"lstm": 2, "gru": 2, "rnn_tanh": 0, "rnn_relu": 0}
-"""The row block that makes the new values: if it is zero, a state that starts at zero stays zero."""
+"""The row block that computes the new values: if it is zero, a state that starts at zero stays zero."""
 
 
 def recurrent(facts: ChannelFacts, node: fx.Node) -> Facts:
@@ -72,7 +72,7 @@ def _own_names(facts: ChannelFacts, node: fx.Node, call: dict[str, Any]) -> list
         return "its weight is computed in the forward"
     modules = {id(m): m for name in found for alias in facts.aliases(name) for m in [_module(facts, alias)]}
     if len(modules) != 1 or type(next(iter(modules.values()))) not in (*UNEQUAL, *EQUAL):
-        return "its weights are not those of one torch recurrent layer"
+        return "its weights do not belong to one torch recurrent layer"
     states = call["hx"] if isinstance(call["hx"], list | tuple) else [call["hx"]]
     zeros = [_initial(facts, node, state) for state in states]
     if not all(zeros):
@@ -143,7 +143,7 @@ def _cell(
 
 
 def _stays_zero(operation: str, tensors: list[Tensor], blocks: int) -> Tensor:
-    """The units that are always zero: all weights and biases of the block that makes their new values are zero."""
+    """The units that are always zero: all weights and biases of the block that computes new values are zero."""
     candidates = [tensor.view(blocks, -1, *tensor.shape[1:])[CANDIDATE[operation]] for tensor in tensors]
     rows = [candidate.view(len(candidate), -1) for candidate in candidates]
     return ~(torch.cat(rows, 1) != 0).any(1)
@@ -155,5 +155,5 @@ def _joined(parts: list[Channels]) -> Channels:
 
 
 def _stacked(parts: list[Channels]) -> Channels | Stack:
-    """States as torch stacks them; a single one has channels like any other tensor."""
+    """The states as torch stacks them; a single state has channels like any other tensor."""
     return parts[0] if len(parts) == 1 else Stack([part.at(1) for part in parts])

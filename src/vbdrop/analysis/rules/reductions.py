@@ -1,4 +1,4 @@
-"""Norms and means over channels: zero channels may be removed if the count stays the same."""
+"""Norms and means over channels: zero channels may be removed if they are still counted."""
 
 import torch
 from torch import Tensor, fx
@@ -35,7 +35,7 @@ def group_norm(facts: ChannelFacts, node: fx.Node) -> Channels | None:
 
 
 def _counted(facts: ChannelFacts, node: fx.Node, source: fx.Node, axis: int, *, centres: bool) -> Channels | None:
-    """The channels that leave a norm over them; one that enters as zero leaves as zero only if nothing is centred."""
+    """The output channels of a norm over channels; a zero input channel stays zero only if the norm does not centre."""
     channels = followed(facts, node, source, size_of(node)[axis], axis)
     if channels is None:
         return None
@@ -45,7 +45,7 @@ def _counted(facts: ChannelFacts, node: fx.Node, source: fx.Node, axis: int, *, 
 
 
 def read_with_count(facts: ChannelFacts, node: fx.Node, channels: Channels) -> None:
-    """Keep the channels that a sum needs: all that are not zero."""
+    """Keep the channels that a sum over channels needs: all that are not zero."""
     zero: Tensor = channels.known & (channels.value == 0)
     reason = f"{node.target} reads every channel that is not zero"
     facts.need_all(node, channels.units[~zero], reason)
@@ -55,7 +55,7 @@ def read_with_count(facts: ChannelFacts, node: fx.Node, channels: Channels) -> N
 
 
 def variance(facts: ChannelFacts, node: fx.Node) -> None:
-    """The variance and the mean of a normalisation that counts more channels than it has."""
+    """The variance and the mean over channels inside a normalisation module."""
     channels, site = facts.channels(node.args[0]), facts.norm_site(node)
     dims = len(size_of(node.args[0]))  # type: ignore[arg-type]
     over = [axis % dims for axis in arguments_of(node)["dim"] or ()]

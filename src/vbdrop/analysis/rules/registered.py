@@ -1,4 +1,4 @@
-"""Rules for operations outside PyTorch: each follows channels as a given PyTorch operation does."""
+"""Rules for operations outside PyTorch: each treats channels as a given PyTorch operation does."""
 
 import torch
 from torch import nn
@@ -19,21 +19,21 @@ def register_rule(
     inputs: str | None = None,
     outputs: str | None = None,
 ) -> None:
-    """Let `vbdrop.compress` remove channels around an operation of your own, such as a kernel that you wrote.
+    """Let `vbdrop.compress` remove channels around a custom operation, such as a kernel that you wrote.
 
-    Without a rule, `compress` keeps all input and output channels of an operation that is not PyTorch's own. A
-    layer whose forward consists of PyTorch's own operations needs no rule.
+    Without a rule, `compress` keeps all input and output channels of an operation from outside PyTorch. A layer whose
+    forward consists of PyTorch operations needs no rule.
 
     Args:
-        operation: The operation's full name, as `torch.library` knows it: ``"mylib::fast_linear"``.
-        like: The operation of PyTorch that computes the same, such as ``"linear"``, ``"conv2d"`` or ``"relu"``. Yours
-            takes the same arguments under the same names, and may take more.
+        operation: The operation's full name in `torch.library`, such as ``"mylib::fast_linear"``.
+        like: The PyTorch operation that computes the same, such as ``"linear"``, ``"conv2d"`` or ``"relu"``. Yours must
+            take the same arguments under the same names, and may take more.
         layer: The layer whose forward calls the operation, if it stores its numbers of units.
         inputs: The layer's attribute with the number of inputs, if it has one.
         outputs: The layer's attribute with the number of outputs.
 
     Raises:
-        ValueError: The operation does not exist, lacks an argument, or `like` has no rule.
+        ValueError: If the operation does not exist or lacks an argument, or if ``like`` has no rule.
 
     Example:
         >>> @torch.library.custom_op("example::fast_relu", mutates_args=())
@@ -43,9 +43,7 @@ def register_rule(
     """
     rule = RULES.get(like)
     if rule is None:
-        raise ValueError(
-            f"`like` must be an operation of PyTorch with a rule: {', '.join(sorted(RULES))}; got {like!r}."
-        )
+        raise ValueError(f"`like` must be a PyTorch operation with a rule: {', '.join(sorted(RULES))}; got {like!r}.")
     namespace, _, name = operation.partition("::")
     own = _arguments(namespace, name)
     if own is None:
@@ -55,7 +53,7 @@ def register_rule(
         raise ValueError(f"`operation` must take the arguments of {like!r}; {operation!r} has no {', '.join(missing)}.")
     if (layer is None) != (outputs is None) or (layer is None and inputs is not None):
         raise ValueError(
-            f"`layer` and `outputs` must be given together, `inputs` only with them; "
+            f"`layer` and `outputs` must be given together, and `inputs` only with them; "
             f"got {layer!r}, {outputs!r} and {inputs!r}."
         )
     REGISTERED[operation] = rule
@@ -64,7 +62,7 @@ def register_rule(
 
 
 def rule_of(operation: OpOverload) -> Rule | None:
-    """The rule of an operation, PyTorch's or registered; None if there is no rule.
+    """The rule of an operation, built in or registered; None if there is no rule.
 
     Example:
         >>> rule_of(torch.ops.aten.linear.default) is RULES["linear"]

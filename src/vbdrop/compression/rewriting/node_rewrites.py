@@ -1,4 +1,4 @@
-"""How each operation is written into the graph of the small model if it lost channels."""
+"""How each operation that lost channels is written into the graph of the small model."""
 
 import operator
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def scattered(writer: Writer, scatter: Scatter) -> fx.Node:
 
 
 def _taken(writer: Writer, scatter: Scatter, term: fx.Node, mask: Tensor, whole: Tensor) -> fx.Node:
-    """The channels of a term that the sum has."""
+    """A term restricted to the channels that the sum keeps."""
     value = writer.value(term)
     if bool((mask <= whole).all()):
         return value
@@ -78,7 +78,7 @@ def _taken(writer: Writer, scatter: Scatter, term: fx.Node, mask: Tensor, whole:
 def _base(
     writer: Writer, scatter: Scatter, terms: dict[fx.Node, fx.Node], masks: dict[fx.Node, Tensor], whole: Tensor
 ) -> tuple[fx.Node, dict[fx.Node, fx.Node]]:
-    """A value with all channels of the sum, and the terms that are still to be added to it."""
+    """A value with all channels of the sum, and the terms that must still be added to it."""
     if scatter.base is not None:
         return writer.value(scatter.base), terms
     for term in terms:
@@ -92,7 +92,7 @@ def _base(
 
 
 def view(writer: Writer, node: fx.Node) -> fx.Node:
-    """A view with the number of channels as an argument; written as a reshape, since strides may have changed."""
+    """A view whose arguments contain the number of channels; written as a reshape, since strides may have changed."""
     call, channels = arguments_of(node), writer.facts.channels(node)
     is_expand = "expand" in str(node.target)
     sizes = list(call["size"] if "size" in call else call["shape"])
@@ -104,14 +104,28 @@ def view(writer: Writer, node: fx.Node) -> fx.Node:
         count = int(writer.kept(channels).sum())
         if count != len(channels):
             writer.respell(node, len(channels), count)
-        # for a whole batch, -1 infers the number of channels
+        # a symbolic size covers the whole batch, and -1 infers it
         sizes[channels.axis] = -1 if isinstance(sizes[channels.axis], fx.Node) else count
     target = aten.expand.default if is_expand else aten.reshape.default
     return writer.call(target, writer.value(call["self"]), fx.map_arg(sizes, writer.value))
 
 
+def filled(writer: Writer, node: fx.Node) -> fx.Node:
+    """A tensor with one value everywhere, made with the number of channels that remain."""
+    channels, small = writer.facts.channels(node), writer.copy(node)
+    if channels is None or bool(writer.kept(channels).all()):
+        return small
+    count = int(writer.kept(channels).sum())
+    writer.respell(node, len(channels), count)
+    at = list(arguments_of(node)).index("size")
+    sizes = list(cast(list[Any], small.args[at]))
+    sizes[channels.axis] = count
+    small.args = (*small.args[:at], sizes, *small.args[at + 1 :])
+    return small
+
+
 def attention(writer: Writer, node: fx.Node) -> fx.Node:
-    """Attention with the scale that it has for all features of a head, where some are removed."""
+    """Attention with the original scale, which depends on the number of features of a head before any is removed."""
     call = arguments_of(node)
     grid, count = writer.facts.by_node.get(call["query"]), size_of(call["query"])[-1]
     kept = count
@@ -154,7 +168,7 @@ def split(writer: Writer, node: fx.Node) -> fx.Node:
     if call["dim"] % len(size_of(call["self"])) != source.axis:
         return writer.copy(node)
     counts = [int(writer.kept(part).sum()) for part in cast(list[Channels], known)]
-    if "split_size" in call and len(set(counts)) == 1:  # the result of `chunk` for any size
+    if "split_size" in call and len(set(counts)) == 1:  # as `chunk` computes it for any size
         writer.respell(node, call["split_size"], counts[0])
         return writer.call(aten.split.Tensor, writer.value(call["self"]), counts[0], source.axis)
     writer.new_operations = True
@@ -198,7 +212,7 @@ def indexed(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
-    """Channels of which some are replaced: those before, the new ones, and those after."""
+    """Channels with a replaced range: the channels before it, the new ones, and the channels after it."""
     call = arguments_of(node)
     base = writer.facts.channels(call["self"])
     if base is None or call["dim"] % len(size_of(node)) != base.axis or bool(writer.kept(base).all()):
@@ -213,7 +227,7 @@ def overwritten(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def replaced(writer: Writer, node: fx.Node) -> fx.Node:
-    """The new value in place of the one that it overwrites."""
+    """The new value, in place of the one that it overwrites."""
     old, new = (cast(fx.Node, argument) for argument in node.args[:2])
     is_same = size_of(old) == size_of(new) and old.meta["val"].dtype == new.meta["val"].dtype
     if not is_same:
@@ -222,7 +236,7 @@ def replaced(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def copied_value(writer: Writer, node: fx.Node) -> fx.Node:
-    """No operation: in a graph without side effects a copy is the value itself, unless the caller gets it."""
+    """No operation: in a graph without side effects a copy equals the value itself, unless it is returned."""
     return writer.copy(node) if _is_returned(writer, node) else writer.value(cast(fx.Node, node.args[0]))
 
 
@@ -241,7 +255,7 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def item(writer: Writer, node: fx.Node) -> fx.Node:
-    """An element of a list; a batch normalisation called as a module returns its one result directly."""
+    """An element of a list; a batch normalisation that is called as a module returns its only result directly."""
     source = cast(fx.Node, node.args[0])
     if source in writer.facts.recurrent:
         return result(writer, node, writer.facts.recurrent[source])
@@ -257,6 +271,8 @@ EDITS: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.reshape.default: view,
     aten._unsafe_view.default: view,
     aten.expand.default: view,
+    **dict.fromkeys((aten.zeros.default, aten.ones.default, aten.full.default), filled),
+    **dict.fromkeys((aten.new_zeros.default, aten.new_ones.default, aten.new_full.default), filled),
     aten.scaled_dot_product_attention.default: attention,
     aten.slice.Tensor: narrow,
     aten.select.int: selected,
