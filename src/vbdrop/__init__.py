@@ -1,6 +1,6 @@
-"""vbdrop: dropout rates that a network learns by itself, and a smaller plain model afterwards.
+"""vbdrop: a network learns its own dropout rates, and can then become a smaller plain model.
 
-The public names are loaded when they are first used, so that `import vbdrop` is quick and the reports need no torch.
+The public names are loaded on first use, so that `import vbdrop` is fast and the reports do not need torch.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What vbdrop uses of PyTorch without a public name, in one place: this may have to change with new versions."""
+"""The private PyTorch APIs that vbdrop uses, collected here because they may change between versions."""
 
 import copy
 import sys
@@ -26,10 +26,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _exported_program: Any = exported_program_module
 
 rnn_functions: Any = torch._VF
-"""The module in which torch's packing of sequences looks its functions up."""
+"""The module in which torch's sequence packing looks up its functions."""
 
 causal_detection: tuple[Any, str] = (nn.modules.transformer, "_detect_is_causal_mask")
-"""The module and the name under which torch's transformers find the function that says whether a mask is causal."""
+"""The module and name of the function with which torch's transformers detect a causal mask."""
 
 __all__ = [
     "BatchNormNd",
@@ -69,7 +69,7 @@ __all__ = [
 
 
 def constant_result(function: Function) -> Function:
-    """Mark a function as one whose result `torch.compile` may take as a constant.
+    """Mark a function whose result `torch.compile` may treat as a constant.
 
     `torch.compiler.assume_constant_result` does the same, but imports the compiler, which takes longer than importing
     torch itself.
@@ -83,10 +83,10 @@ def constant_result(function: Function) -> Function:
 
 
 def functional_program(program: ExportedProgram) -> ExportedProgram:
-    """An exported program without writes into its values, and without decompositions of its operations.
+    """Return an exported program without in-place writes; its operations are not decomposed.
 
-    `run_decompositions` first prepares every composite operation that torch knows, several hundred, which takes longer
-    than the work itself for a small model. Here it prepares those that occur.
+    `run_decompositions` first prepares each of the several hundred composite operations that torch knows, which takes
+    longer than the work itself for a small model. Here it prepares only those that occur.
 
     Example:
         >>> program = torch.export.export(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True)), (torch.ones(2),))
@@ -94,12 +94,12 @@ def functional_program(program: ExportedProgram) -> ExportedProgram:
         ['linear', 'relu']
     """
     from torch._export import (
-        utils,  # here, since it brings the compiler, which takes longer to import than torch itself
+        utils,  # imported here, since it loads the compiler, which takes longer to import than torch itself
     )
 
     listed = getattr(_exported_program, "_collect_all_valid_cia_ops", None)
     preservable = getattr(utils, "_is_preservable_cia_op", None)
-    if listed is not None and preservable is not None:  # as in this version of torch
+    if listed is not None and preservable is not None:  # private names that another version may lack
         targets = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
         kept = {target for target in targets if preservable(target)}
         _exported_program._collect_all_valid_cia_ops = lambda: kept
@@ -114,14 +114,14 @@ def functional_program(program: ExportedProgram) -> ExportedProgram:
 
 
 def holds(condition: Any, sizes: Mapping[Any, int]) -> bool:  # noqa: ANN401 -- an expression of sympy
-    """Whether a condition on sizes that torch has noted in a trace is true for these.
+    """Whether a condition on sizes that torch recorded in a trace is true for these sizes.
 
     Args:
         condition: The condition.
         sizes: The size that each symbol stands for.
 
     Raises:
-        TypeError: If that is not enough to decide it.
+        TypeError: If the sizes do not determine the condition.
 
     Example:
         >>> import sympy
@@ -129,7 +129,7 @@ def holds(condition: Any, sizes: Mapping[Any, int]) -> bool:  # noqa: ANN401 -- 
         >>> holds(size * 2 < 9, {size: 4}), holds(size * 2 < 9, {size: 5})
         (True, False)
     """
-    import sympy  # type: ignore[import-untyped]  # here, since it is slow to import and only a trace needs it
+    import sympy  # type: ignore[import-untyped]  # imported here: it is slow, and only a trace needs it
 
     numbers = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
     return bool(condition.xreplace(numbers))  # ten times as fast as `subs`, which tries to be clever
@@ -171,7 +171,7 @@ def forward_mode_is_on() -> bool:
 
 
 def has_global_hooks() -> bool:
-    """Whether a hook is registered that every module calls.
+    """Whether any global module hook is registered.
 
     Example:
         >>> has_global_hooks()
@@ -181,14 +181,14 @@ def has_global_hooks() -> bool:
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This process's part of a ``DTensor``; any other tensor itself.
+    """This process's shard of a ``DTensor``; any other tensor is returned unchanged.
 
     Example:
         >>> tensor = torch.ones(2)
         >>> local_shard(tensor) is tensor
         True
     """
-    distributed: Any = sys.modules.get("torch.distributed.tensor")  # no DTensor without it, and its import takes long
+    distributed: Any = sys.modules.get("torch.distributed.tensor")  # imported if there is a DTensor; a slow import
     if distributed is None or not isinstance(tensor, distributed.DTensor):
         return tensor
     local: Tensor = tensor.to_local()
@@ -196,7 +196,7 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
-    """The whole of a ``DTensor``, gathered, so that all of its processes have to call this; any other tensor itself.
+    """Gather a ``DTensor``, for which all of its processes must call this; return any other tensor unchanged.
 
     Example:
         >>> tensor = torch.ones(2)
@@ -211,11 +211,11 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs to this process's part of a ``DTensor``; all of it for any other.
+    """This process's shard of a whole tensor, split like ``like``; all of it if ``like`` is not a ``DTensor``.
 
     Args:
-        tensor: A tensor that every process has, of the shape of ``like``.
-        like: Says how it would be distributed.
+        tensor: A tensor that every process has, with the shape of ``like``.
+        like: The tensor whose distribution is followed.
 
     Example:
         >>> tensor = torch.ones(2)
@@ -224,14 +224,14 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """
     if local_shard(like) is like:
         return tensor
-    from torch.distributed.tensor import distribute_tensor  # has been imported: `like` is a DTensor
+    from torch.distributed.tensor import distribute_tensor  # already imported: `like` is a DTensor
 
     how: Any = like
     return local_shard(distribute_tensor(tensor, how.device_mesh, how.placements, src_data_rank=None))
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether parameters of a model are distributed over processes (``DTensor``), as by ``fully_shard``.
+    """Whether any parameter of a model is distributed over processes (a ``DTensor``), for example by ``fully_shard``.
 
     Example:
         >>> is_sharded(nn.Linear(2, 2))
@@ -241,9 +241,9 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def detached_activations(model: nn.Module) -> dict[int, Any]:
-    """A memo for `copy.deepcopy` in which activations that modules keep are without their graph.
+    """A memo for `copy.deepcopy` with which activations that modules keep are copied without their graph.
 
-    Such a tensor belongs to the graph of the last forward, and torch refuses to copy it.
+    Such a tensor belongs to the autograd graph of the last forward, and torch refuses to copy it.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -258,7 +258,7 @@ def detached_activations(model: nn.Module) -> dict[int, Any]:
 def whole_copy(model: nn.Module) -> nn.Module:
     """A deep copy with whole parameters, gathered where ``fully_shard`` has distributed them over processes.
 
-    All of these processes have to call it, and each gets a copy. Activations that a module keeps lose their graph.
+    All of these processes must call it, and each gets a copy. Activations that a module keeps are detached.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -270,9 +270,9 @@ def whole_copy(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model, memo)
     for parameter in model.parameters():
         if local_shard(parameter) is not parameter:
-            whole = whole_tensor(parameter.detach()).clone()  # one process has the whole of it already
+            whole = whole_tensor(parameter.detach()).clone()  # with one process it is the parameter's own memory
             memo[id(parameter)] = nn.Parameter(whole, requires_grad=parameter.requires_grad)
-    # fully_shard gives a module another class, which cannot be copied, and attributes and hooks that lead to its shards
+    # fully_shard gives a module a class that cannot be copied, and attributes and hooks that refer to its shards
     sharded = [module for module in model.modules() if hasattr(type(module), "_orig_cls_mro_index")]
     for module in sharded:
         changed: Any = type(module)
@@ -293,7 +293,7 @@ def _is_of_fsdp(hook: object) -> bool:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside `torch.nn.parallel.DistributedDataParallel` and what `torch.compile` returns; others themselves.
+    """Unwrap `torch.nn.parallel.DistributedDataParallel` and compiled models; return any other model unchanged.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -320,7 +320,7 @@ def schema_of(operation: Any) -> torch.FunctionSchema:  # noqa: ANN401 -- an `Op
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
-    """Whether a module has hooks of its own that run with its forward.
+    """Whether forward hooks or forward pre-hooks are registered on a module itself.
 
     Example:
         >>> has_forward_hooks(nn.Linear(2, 2))
@@ -338,12 +338,12 @@ def output_padding(layer: ConvTransposeNd, x: Tensor, output_size: list[int] | N
         [1]
     """
     stride, kernel, dilation = list(layer.stride), list(layer.kernel_size), list(layer.dilation)
-    padding = [int(size) for size in layer.padding]  # a transposed convolution has numbers only
+    padding = [int(size) for size in layer.padding]  # never a string: this is a transposed convolution
     return list(layer._output_padding(x, output_size, stride, padding, kernel, len(kernel), dilation))
 
 
 def flat_weight_names(module: nn.RNNBase) -> list[str]:
-    """The names of a recurrent module's parameters, in the order in which the kernels take them.
+    """The names of a recurrent module's parameters, in the order that the kernels expect.
 
     Example:
         >>> flat_weight_names(nn.LSTM(2, 3))[:2]
@@ -353,7 +353,7 @@ def flat_weight_names(module: nn.RNNBase) -> list[str]:
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
-    """A number that no other storage has as long as this one is alive.
+    """A number that no other storage has while this one is alive.
 
     Example:
         >>> tensor = torch.ones(2)
@@ -364,12 +364,12 @@ def storage_id(storage: torch.UntypedStorage) -> int:
 
 
 def keep_in_copies_(module: fx.GraphModule, attach: Callable[[fx.GraphModule], None]) -> None:
-    """Call a function on every deep copy of a traced module, which does not keep the hooks of the original."""
+    """Call a function on every deep copy of a traced module, since a copy loses the hooks of the original."""
     module._register_deepcopy_hook(attach)
 
 
 def inner_schedulers(scheduler: object) -> Iterable[object]:
-    """The learning-rate schedulers that one of torch's combines, as `torch.optim.lr_scheduler.SequentialLR`.
+    """The learning-rate schedulers inside a combined one such as `torch.optim.lr_scheduler.SequentialLR`.
 
     Example:
         >>> inner_schedulers(object())

@@ -1,4 +1,4 @@
-"""The folder in which vbdrop keeps what it can make or fetch again."""
+"""The folder for files that vbdrop can rebuild or download again."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ from pathlib import Path
 def cache_dir(*parts: str) -> Path:
     """Return the cache folder, ``$XDG_CACHE_HOME/vbdrop`` or ``~/.cache/vbdrop``, or a folder in it; it may not exist.
 
-    As the XDG specification asks, a relative ``XDG_CACHE_HOME`` is ignored.
+    As the XDG specification requires, a relative ``XDG_CACHE_HOME`` is ignored.
 
     Args:
-        parts: The names of a folder in it.
+        parts: The path of a folder inside the cache, one name each.
 
     Raises:
-        RuntimeError: There is neither a variable nor a home folder.
+        RuntimeError: If the variable is not set and there is no home folder.
 
     Example:
         >>> cache_dir("kernels").parts[-2:]

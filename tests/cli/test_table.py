@@ -65,10 +65,10 @@ def test_the_commands_go_on_in_the_same_folder_with_as_many_seeds(vbdrop, tmp_pa
     )
 
 
-def test_the_cost_says_which_runs_end_sooner_than_it_says(vbdrop, tmp_path):
+def test_the_cost_says_which_runs_get_cheaper_as_they_train(vbdrop, tmp_path):
     part = ("table", "5", "--quick", "--defaults", "--column", "lenet-500-300", "--cost", "--records", tmp_path)
-    assert "they end sooner" in vbdrop(*part, "--row", "vbd").out
-    assert "they end sooner" not in vbdrop(*part, "--row", "ssl").out
+    assert "get cheaper as they train" in vbdrop(*part, "--row", "vbd").out
+    assert "get cheaper as they train" not in vbdrop(*part, "--row", "ssl").out
 
 
 def test_a_table_is_written_only_where_it_was_asked_to(vbdrop, tmp_path):

@@ -55,7 +55,7 @@ def test_a_run_that_shrinks_has_a_record_of_its_own(vbdrop, tiny, tmp_path):
         (("plain", "--examples", "9000"), "`n_train` must be at most the 8000 training examples"),
         (("plain", "--model", "mlp", "--model-arg", "units=abc"), "`units` must be a number of units"),
         (("plain", "--threads", "0"), "greater than or equal to 1"),
-        (("--config", "x.json", "--epochs", "3", "--lr", "0.1"), "--config has the settings; give no --epochs, --lr"),
+        (("--config", "x.json", "--epochs", "3", "--lr", "0.1"), "cannot be combined with --epochs, --lr"),
         (("vbd-weights", "--set", "kl_weight=-1"), "`kl_weight` of VBDWeights must be at least 0; got -1"),
         (("vbd-weights", "--set", "speed=1"), "has no hyper-parameter 'speed'"),
     ],

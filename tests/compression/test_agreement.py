@@ -72,7 +72,7 @@ def test_outputs_in_other_containers_differ():
     model = Gives(lambda x: OrderedDict(logits=x))
     assert disagreement(model, model, (X,), {}) is None
     for other in (lambda x: {"logits": x}, lambda x: OrderedDict(scores=x), lambda x: (x,), lambda x: x):
-        assert "in other containers" in disagreement(model, Gives(other), (X,), {})
+        assert "in different containers" in disagreement(model, Gives(other), (X,), {})
 
 
 def test_a_model_is_left_as_it_was():

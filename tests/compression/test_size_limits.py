@@ -81,7 +81,7 @@ def test_compress_takes_the_budget_and_says_its_threshold(model):
 
 
 def test_a_budget_that_nothing_meets_says_the_least(model, traced):
-    with pytest.raises(ValueError, match=r"no threshold fits the model into 3 bytes; the least .* has \d+ bytes"):
+    with pytest.raises(ValueError, match=r"fits the model into 3 bytes; the lowest one .* gives \d+ bytes"):
         threshold_for(SizeLimits(bytes=3), model, None, traced)
     with pytest.raises(ValueError, match="no learned rates and does not fit"):
         compress(nn.Linear(20, 3), X, max_weights=10)

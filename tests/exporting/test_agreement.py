@@ -81,9 +81,9 @@ def test_one_wrong_sample_of_the_batch_is_enough():
 
 def test_outputs_of_another_shape_do_not_agree():
     model = nn.Linear(4, 3)
-    with pytest.raises(ExportError, match=r"shapes \[\(1, 2\)\], the model \[\(1, 3\)\]"):
+    with pytest.raises(ExportError, match=r"shapes \[\(1, 2\)\], but the model gives \[\(1, 3\)\]"):
         verify(model, lambda inputs: [value[:, :2] for value in outputs_of(model, inputs)], INPUTS, PATH)
-    with pytest.raises(ExportError, match=r"shapes \[\(3, 1\)\], the model \[\(1, 3\)\]"):
+    with pytest.raises(ExportError, match=r"shapes \[\(3, 1\)\], but the model gives \[\(1, 3\)\]"):
         verify(model, lambda inputs: [value.T for value in outputs_of(model, inputs)], INPUTS, PATH)
 
 

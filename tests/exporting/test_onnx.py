@@ -41,12 +41,12 @@ def test_what_onnx_runtime_does_not_have_is_named(tmp_path):
 
 def test_a_precision_that_onnx_runtime_lacks_is_named(tmp_path):
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).double()
-    with pytest.raises(ExportError, match=r"in double, in which it lacks operations: export model\.float\(\)"):
+    with pytest.raises(ExportError, match=r"in double, for which .* lacks operations: export model\.float\(\)"):
         export(model, tmp_path / "net.onnx", torch.randn(2, 1, 4, 4, dtype=torch.float64))
     with pytest.raises(ExportError, match=r"inputs in bfloat16; export model\.float\(\)"):
         export(nn.Linear(4, 2).bfloat16(), tmp_path / "net.onnx", torch.randn(2, 4).bfloat16())
     tokens = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 2)).bfloat16()
-    with pytest.raises(ExportError, match=r"in bfloat16, in which it lacks operations: export model\.float\(\)"):
+    with pytest.raises(ExportError, match=r"in bfloat16, for which .* lacks operations: export model\.float\(\)"):
         export(tokens, tmp_path / "net.onnx", torch.randint(5, (2, 3)))
     assert list(tmp_path.iterdir()) == []
 

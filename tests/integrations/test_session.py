@@ -42,7 +42,7 @@ def test_a_plain_model_without_modes_is_refused():
 
 
 def test_the_objective_is_there_once_it_is_prepared():
-    with pytest.raises(RuntimeError, match="once the training has started"):
+    with pytest.raises(RuntimeError, match="once training has started"):
         _ = Session([vbdrop.Units()], {"n_train": 10}).elbo
 
 

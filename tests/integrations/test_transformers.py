@@ -347,7 +347,7 @@ def test_a_target_does_not_go_on_where_nobody_knows_the_checkpoint(tmp_path):
     args = arguments(tmp_path, max_steps=4)
     trainer = PlainTrainer(small_bert(), args, train_dataset=Texts(), callbacks=[callback])
     trainer.state.global_step = 2
-    with pytest.raises(ValueError, match="can only go on from a checkpoint in a VBDropTrainer"):
+    with pytest.raises(ValueError, match="can only resume from a checkpoint in a VBDropTrainer"):
         callback.on_train_begin(args, trainer.state, trainer.control, model=trainer.model, optimizer=None)
 
 

@@ -301,7 +301,7 @@ def test_shards_get_the_gradient_of_their_own_part(tmp_path):
 def test_gradients_of_a_loss_with_the_kl_are_refused_until_they_are_zeroed(model):
     optimizer, elbo = torch.optim.SGD(param_groups(model, lr=0.1), lr=0.1), ELBO(model, n_train=10)
     elbo(model(torch.randn(3, 4).double()).square().mean()).backward()
-    with pytest.raises(ValueError, match=r"already; call optimizer\.zero_grad\(\) before attach"):
+    with pytest.raises(ValueError, match=r"already contain the KL; call optimizer\.zero_grad\(\) before attach"):
         elbo.attach(optimizer)
     optimizer.zero_grad()
     elbo.attach(optimizer).remove()

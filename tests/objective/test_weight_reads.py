@@ -117,9 +117,7 @@ def test_a_registered_class_without_a_noisy_forward_is_refused_at_the_first_step
     try:
         model = nn.Sequential(Scaled(4, 3), nn.Linear(3, 2))
         vbdrop.convert_(model, vbdrop.Weights())
-        with pytest.raises(
-            RuntimeError, match=r"'0' without their noise.*register_layer was given has no noisy forward"
-        ):
+        with pytest.raises(RuntimeError, match=r"'0' without their noise.*register_layer has no noisy forward"):
             vbdrop.ELBO(model, n_train=10)(model(torch.randn(2, 4)).square().mean())
     finally:
         del LAYERS[Scaled]

@@ -1,4 +1,4 @@
-"""Whether the forward of a class scales the scores of its attentions as before, after heads have lost features."""
+"""Whether the original forward still scales its attention scores as before, after heads have lost features."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,17 +9,17 @@ from vbdrop._torch_compat import OpOverload
 from vbdrop.analysis.graph import Traced, TraceError, arguments_of, size_of, trace
 
 WHOLE = ("mul", "div", "pow", "full", "scalar_tensor")
-"""Operations of which whole numbers count, too; those of others are axes and sizes."""
+"""Operations whose integer arguments are compared too; the integers of other operations are axes and sizes."""
 
 
 def new_scale(traced: Traced, small: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Why a small model is not equal to the traced one: a number in its forward follows the size of its heads.
+    """Why a small model differs from the traced one: a number in its forward depends on the size of its heads.
 
-    A trial on a few inputs may not show it where scores are small.
+    A trial on a few inputs may miss this if scores are small.
 
     Args:
-        traced: The graph of the model before.
-        small: The small model, with the forward of its class.
+        traced: The graph of the model before compression.
+        small: The small model, with its original forward.
         args: Example inputs by position.
         kwargs: Example inputs by name.
 
@@ -32,7 +32,7 @@ def new_scale(traced: Traced, small: nn.Module, args: tuple[Any, ...], kwargs: M
         >>> before = trace(Scaled(), (torch.zeros(2, 4),))
         >>> new_scale(before, Scaled(), (torch.zeros(2, 4),), {})
         >>> new_scale(before, Scaled(), (torch.zeros(2, 3),), {})
-        'it scales by 0.577 instead of 0.5, since that follows the number of features of a head'
+        'it scales by 0.577 instead of 0.5, since that depends on the number of features of a head'
     """
     try:
         after = trace(small, args, kwargs)
@@ -40,12 +40,12 @@ def new_scale(traced: Traced, small: nn.Module, args: tuple[Any, ...], kwargs: M
         return f"its forward cannot be traced: {error}".rstrip(".")
     before, now = _numbers(traced), _numbers(after)
     if len(before) != len(now):
-        return "its forward has other operations"
+        return "its forward has different operations"
     pairs = [(one, other) for one, other in zip(before, now, strict=True) if one != other]
     if not pairs:
         return None
     wanted, found = pairs[0]
-    return f"it scales by {found:.3g} instead of {wanted:.3g}, since that follows the number of features of a head"
+    return f"it scales by {found:.3g} instead of {wanted:.3g}, since that depends on the number of features of a head"
 
 
 def _numbers(traced: Traced) -> list[float]:

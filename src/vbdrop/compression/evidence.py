@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vbdrop.objective import ELBO, kl, noisy_tensors
 
 LIMIT = 0.05
-"""The share of the KL that a cut may lose: below it, the error of trained networks hardly changed."""
+"""The share of the KL that a cut may lose: below this, the error of trained networks hardly changed."""
 
 
 def lost_nats(log_alpha: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def lost_nats(log_alpha: Tensor) -> Tensor:
 
     $$ -\log \frac{q(0)}{p(0)} = \frac{1}{2 \alpha} - \frac{1}{2} \log\left(1 + \frac{1}{\alpha}\right) \ge 0, $$
 
-    without a dropped constant. A weight with a mean of zero, ``log_alpha = inf``, costs nothing.
+    with no constant dropped. A weight with a mean of zero, ``log_alpha = inf``, costs nothing.
 
     Args:
         log_alpha: The log of ``alpha = sigma2 / theta**2``, in float64 or any other type.
@@ -33,7 +33,7 @@ def lost_nats(log_alpha: Tensor) -> Tensor:
 
 
 SERIES = 1e-4
-"""Below this ``1 / alpha`` the difference is computed from its series, since it cancels."""
+"""Below this ``1 / alpha`` the difference is computed from its series, to avoid cancellation."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EvidenceLoss:
 
     Attributes:
         nats: The log evidence lost, summed over all dead weights and gates.
-        kl: The KL of the model before.
+        kl: The KL of the model before the cut.
         per_example: The approximate rise of the loss per training example, if an ELBO with a nonzero KL weight was
             given.
     """
@@ -68,11 +68,11 @@ class EvidenceLoss:
 
 @torch.no_grad()
 def evidence_lost(model: nn.Module, threshold: float | None, elbo: ELBO | None = None) -> EvidenceLoss | None:
-    """What a model loses at a threshold; None if nothing in it can die.
+    """The evidence that a model loses at a threshold; None if nothing in it can die.
 
     Args:
         model: A converted model, or a plain one.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
         elbo: The objective that the model was trained with, for its KL weight and number of examples.
 
     Example:
@@ -92,9 +92,9 @@ def evidence_lost(model: nn.Module, threshold: float | None, elbo: ELBO | None =
 
 @torch.no_grad()
 def evidence_threshold(model: nn.Module, nats: float) -> float:
-    """The threshold that removes the most and loses at most this much evidence; infinite if nothing can be removed.
+    """The threshold that removes most while losing at most this much evidence; infinite if nothing can be removed.
 
-    It is halfway between the last weight that is removed and the first that is kept, so that rounding moves neither.
+    It lies halfway between the last weight that is removed and the first that is kept, so that rounding moves neither.
 
     Args:
         model: A converted model.

@@ -22,7 +22,7 @@ class Draft:
     Attributes:
         plan: The plan, without a program.
         program: The same plan with a program, or None if the forward cannot be written as one.
-        keeps_forward: Whether the class's own forward may still be valid; only a trial shows it.
+        keeps_forward: Whether the original forward may still be valid, which only a trial can show.
         left: What keeps its channels, and why.
         liveness: Which units are kept.
     """
@@ -44,17 +44,17 @@ def make_plan(
     split_heads: bool = False,
     stays: Mapping[str, Collection[int]] | None = None,
 ) -> Draft:
-    """Find out what can be removed from a model.
+    """Find what can be removed from a model.
 
     Args:
         traced: The model's graph.
         model: The model, or one of the same structure with other weights.
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
-        frozen_shapes: Whether sizes that are hard-coded in the forward must stay, too.
+        frozen_shapes: Whether sizes that are hard-coded in the forward must stay too.
         fixed_sizes: Whether a new forward refuses inputs of sizes other than the traced ones, except for the batch.
-        split_heads: Whether heads may lose single features; whether the class's own forward then still scales its
-            scores as before, only `vbdrop.compression.attention_scales` shows.
-        stays: Weight -> its inputs that must not be removed.
+        split_heads: Whether heads may lose single features; `vbdrop.compression.attention_scales` then checks whether
+            the original forward still scales its scores as before.
+        stays: Weight -> the inputs of it that must not be removed.
 
     Example:
         >>> from vbdrop.analysis.graph import trace

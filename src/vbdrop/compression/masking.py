@@ -17,12 +17,12 @@ from vbdrop.objective.weight_reads import weight_reads
 def masked_copy(model: nn.Module, threshold: float | None, own_classes: Collection[str] = ()) -> nn.Module:
     """A plain copy of a model in eval mode, with exact zeros for everything dead.
 
-    In it, layers of other classes that compute their own weight become torch layers with that weight.
+    In the copy, subclasses of torch layers that compute their own weight become torch layers with that weight.
 
     Args:
         model: A converted model, or a plain one; it is not changed.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
-        own_classes: Those of these layers that keep their class; one with gates cannot.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
+        own_classes: The names of such layers that keep their class; a layer with gates cannot.
 
     Example:
         >>> import torch, vbdrop
@@ -37,11 +37,11 @@ def masked_copy(model: nn.Module, threshold: float | None, own_classes: Collecti
 
 
 def judge_of(model: nn.Module, threshold: float | None) -> nn.Module:
-    """A copy of a model that runs its own forward in eval mode, with all of its thresholds set to one.
+    """A copy of a model that runs its own forward in eval mode, with all of its thresholds set to one value.
 
     Args:
         model: A converted model, or a plain one; it is not changed.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
 
     Example:
         >>> import torch, vbdrop
@@ -61,9 +61,9 @@ def judge_of(model: nn.Module, threshold: float | None) -> nn.Module:
 
 
 def forget_unused_noise_(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[set[str], set[str]]:
-    """Make plain the converted layers that the forward bypasses by reading their weight directly.
+    """Make the converted layers plain that the forward bypasses by reading their weight directly.
 
-    Their masks and gates have no effect on the outputs, and must have none on the small model.
+    Their masks and gates have no effect on the outputs, and must have no effect on the small model.
 
     Args:
         model: A converted model in eval mode.
@@ -85,7 +85,7 @@ def forget_unused_noise_(model: nn.Module, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _at(mode: Any, threshold: float) -> Any:  # noqa: ANN401 -- a mode of any kind
-    """A mode with another threshold, which may be below its initial variance."""
+    """A mode with another threshold, which may be below its initial log variance."""
     mode = copy.copy(mode)
     object.__setattr__(mode, "threshold", threshold)
     return mode

@@ -28,12 +28,12 @@ LARGEST_BATCH = 1024
 
 
 FEW_EXAMPLES = 3
-"""The size of the batch on which units are tried."""
+"""The batch size on which units are tried."""
 
 REFUSES = "so does the model that was given"
 
 REWRITE_GAIN = 0.1
-"""By which share of the weights a new forward must beat the class's own to replace it, by default."""
+"""The default share of the weights by which a new forward must beat the original one in order to replace it."""
 
 
 class Removal(NamedTuple):
@@ -57,10 +57,10 @@ def remove(
 ) -> Removal:
     """Make a small copy of a masked model.
 
-    The first plan whose model gives the judge's outputs is used: with the class's own forward if it may still be valid
-    (a trace does not show whether ``x.view(-1, 800)`` says 800 or computes it), then with a new forward, then with less
-    removed. It is compared on the example inputs and on noise, also in batches and sizes at which the forward may take
-    another branch. A new forward that is valid for the sizes of the example alone refuses others.
+    The first plan whose model gives the judge's outputs is used: with the original forward if it may still be valid (a
+    trace does not show whether ``x.view(-1, 800)`` hard-codes 800 or computes it), then with a new forward, then with
+    less removed. Outputs are compared on the example inputs and on noise, including batches and sizes at which the
+    forward may take another branch. A new forward that is valid only for the sizes of the example refuses others.
 
     Args:
         model: A plain model with exact zeros, in eval mode.
@@ -68,7 +68,7 @@ def remove(
         args: Example inputs by position.
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
-        rewrite_gain: By which share of the weights a new forward must beat the class's own to replace it.
+        rewrite_gain: The share of the weights by which a new forward must beat the original one to replace it.
         judge: The model whose outputs count; None for the masked model itself.
         sizes: Other input sizes to try; None to find them here.
     """
@@ -106,9 +106,10 @@ def remove(
 
 
 def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Plan:
-    """The plan that `compress` tries first for a plain model with exact zeros, without trying it.
+    """The plan that `compress` tries first for a plain model with exact zeros, without the trial.
 
-    Heads keep all of their features in it, since only a trial shows whether they may lose some: it is never too small.
+    Heads keep all of their features, since only a trial shows whether they may lose some: the plan never removes too
+    much.
 
     Example:
         >>> from vbdrop.analysis.graph import trace
@@ -159,9 +160,9 @@ def _weights_left(plan: Plan, model: nn.Module) -> int:
 def _candidates(
     traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float, *, split_heads: bool = True
 ) -> Iterator[tuple[Plan, Draft, bool]]:
-    """Plans that may be valid, the one that removes most first, and whether a plan's forward refuses other sizes.
+    """Plans that may be valid, largest removal first, each with whether its forward refuses other sizes.
 
-    A plan with a new forward comes after plans with the class's own forward that remove nearly as much.
+    A plan with a new forward comes after plans with the original forward that remove nearly as much.
     """
     channels_last = is_channels_last(model)
     draft = make_plan(traced, model, rewritten=rewrite, split_heads=split_heads)
@@ -169,7 +170,7 @@ def _candidates(
     own = [partial(make_plan, traced, model, rewritten=False, split_heads=split) for split in ways]
     own.append(partial(make_plan, traced, model, rewritten=False, frozen_shapes=True))
     for split in ways if rewrite else ():
-        if split_heads and draft.liveness.facts.blocks:  # without heads, it is the same either way
+        if split_heads and draft.liveness.facts.blocks:  # without heads, both are the same
             draft = make_plan(traced, model, split_heads=split)
         if draft.keeps_forward:
             yield replace(draft.plan, channels_last=channels_last), draft, False

@@ -19,7 +19,7 @@ from vbdrop.objective import noisy_tensors
 UNITS = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 PRECISION = 0.01
-"""The precision at which the search for a threshold ends."""
+"""The search for a threshold ends at this precision."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def counts_at(
 
     Args:
         model: A converted or plain model.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
-        traced: Its graph; if None, the masked model is counted as it is.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
+        traced: Its graph; if None, the masked model itself is counted.
         rewrite: Whether the forward may be replaced.
-        own_classes: The layers that keep a class that computes their weight.
+        own_classes: The layers that keep the class that computes their weight.
     """
     plain = masked_copy(model, threshold, own_classes)
     if traced is None:
@@ -116,20 +116,20 @@ def threshold_for(
     rewrite: bool = True,
     own_classes: Collection[str] = (),
 ) -> float | None:
-    """The threshold at which a model meets the limits: the given one if it does, else the highest one below it.
+    """The threshold at which a model meets the limits: the given one if possible, else the highest one below it.
 
-    That threshold applies to all weights and gates. It is never so low that a live layer loses all of its weights.
+    It applies to all weights and gates. It is never so low that a live layer loses all of its weights.
 
     Args:
         limits: The limits.
         model: A converted model; a plain one has no thresholds, and either meets the limits or does not.
-        threshold: Where to start; None for each one's own.
+        threshold: Where to start; None starts from each one's own.
         traced: The model's graph.
         rewrite: Whether the forward may be replaced.
-        own_classes: The layers that keep a class that computes their weight.
+        own_classes: The layers that keep the class that computes their weight.
 
     Raises:
-        ValueError: If no threshold meets the limits; the message says the smallest that can be reached.
+        ValueError: If no threshold meets the limits; the message gives the smallest sizes that can be reached.
     """
     count = partial(counts_at, model, traced=traced, rewrite=rewrite, own_classes=own_classes)
     counts = count(threshold)
@@ -141,13 +141,13 @@ def threshold_for(
     starts = [entry.threshold if threshold is None else threshold for entry in entries]
     least = [float(entry.log_alpha_full().min()) for entry in entries]
     alive = [low for low, start in zip(least, starts, strict=True) if start is not None and low < start]
-    low = max(alive, default=0.0) + PRECISION / 10  # above it by more than its rounding
+    low = max(alive, default=0.0) + PRECISION / 10  # higher by more than the rounding error
     high = max(start for start in starts if start is not None)
     counts = count(low)
     if not limits.met_by(counts):
         raise ValueError(
-            f"no threshold fits the model into {limits}; the least that leaves something of every layer, at "
-            f"{low:.2f}, has {_costs(counts)}."
+            f"no threshold fits the model into {limits}; the lowest one that leaves something of every layer, "
+            f"{low:.2f}, gives {_costs(counts)}."
         )
     while high - low > PRECISION:
         middle = (low + high) / 2

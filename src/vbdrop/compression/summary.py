@@ -11,18 +11,18 @@ from vbdrop.compression.evidence import EvidenceLoss
 from vbdrop.compression.planning.plan import Plan
 
 NEW_FORWARD = (
-    "new forward: it takes the arguments of the example only, does in training what the class does in eval mode, "
-    "without dropout, and the other methods of the class are gone; rewrite=False keeps the class"
+    "new forward: it takes only the arguments of the example, does in training what the class does in eval mode "
+    "(no dropout), and lacks the class's other methods; rewrite=False keeps the class"
 )
-"""What a printed summary says of a model whose forward was replaced."""
+"""What a printed summary says about a model whose forward was replaced."""
 
 
 def stored_bytes(tensor: Tensor) -> int:
-    """The approximate bytes of a tensor in a file: dense, or a bit per value plus the nonzero values, if that is less.
+    """The approximate size of a tensor in a file: dense, or one bit per value plus the nonzero values if that is less.
 
-    Floating-point numbers count as float32. A list of increasing integers, which are selected channels, counts as
-    uint16 or as one bit per channel to select from; all other tensors as they are. The few bytes of names and headers
-    are not counted.
+    Floating-point numbers count as float32. A list of increasing integers, which selects channels, counts as uint16 or
+    as one bit per channel to select from; all other tensors count in full. The few bytes of names and headers are not
+    counted.
 
     Example:
         >>> stored_bytes(torch.ones(80)), stored_bytes(torch.zeros(80)), stored_bytes(torch.arange(80))
@@ -49,7 +49,7 @@ class Counts:
         weights: The number of weights (matrices and kernels; not biases or normalisation).
         nonzeros: How many of them are not zero.
         bytes: The approximate bytes of all its tensors in a file.
-        macs: Multiply-adds per example, or None if they were not traced.
+        macs: Multiply-adds per example, or None if they are unknown.
     """
 
     weights: int = 0
@@ -68,9 +68,9 @@ class Layer:
 
     Attributes:
         name: The name of the layer's weight, without a trailing ``weight``.
-        shape: Its shape before.
+        shape: Its shape before compression.
         small_shape: Its shape afterwards; None if the layer was removed.
-        before: Its counts before, dense.
+        before: Its dense counts before compression.
         after: Its counts afterwards.
     """
 
@@ -86,9 +86,9 @@ class Summary:
     """The counts of a model before and after `vbdrop.compress`; readable when printed.
 
     Attributes:
-        layers: A row for each weight.
-        other: Bytes of everything else: biases, normalisation, buffers.
-        other_before: The same before.
+        layers: One row per weight.
+        other: The bytes of everything else: biases, normalisation, buffers.
+        other_before: The same before compression.
         left: What keeps its channels, and why.
         evidence: The log evidence that the cut loses, or None if no weight could die.
         figures: The results of ``evaluate`` before and after, or None without it.
@@ -105,12 +105,12 @@ class Summary:
 
     @property
     def before(self) -> Counts:
-        """The counts of the whole model before."""
+        """The counts of the whole model before compression."""
         return sum((layer.before for layer in self.layers), self.other_before)
 
     @property
     def after(self) -> Counts:
-        """The counts of the whole model afterwards."""
+        """The counts of the whole model after compression."""
         return sum((layer.after for layer in self.layers), self.other)
 
     def __str__(self) -> str:
@@ -134,11 +134,11 @@ class Summary:
 
 
 def summarise(before: nn.Module, after: Mapping[str, Tensor], plan: Plan, left: dict[str, str]) -> Summary:
-    """Count a model before and after.
+    """Count a model before and after compression.
 
     Args:
         before: The masked model.
-        after: The state dict of the small one.
+        after: The state dict of the small model.
         plan: The plan between them.
         left: What keeps its channels, and why.
     """
@@ -158,11 +158,11 @@ def each_once(before: nn.Module, after: Mapping[str, Tensor]) -> list[tuple[list
     """The tensors of a model and of its small state, each once.
 
     Args:
-        before: The model. A tied tensor has several names, and so has a tensor of a module in several places.
-        after: The state dict of the small model, which may have it under one of its names only.
+        before: The model. A tied tensor has several names, and so does a tensor of a module that appears several times.
+        after: The state dict of the small model, which may have such a tensor under only one of its names.
 
     Returns:
-        The names of each tensor, and the small tensor, or None if it is gone; in the end, those that were added.
+        The names of each tensor, and the small tensor, or None if it was removed; tensors that were added come last.
 
     Example:
         >>> layer = nn.Linear(2, 2, bias=False)
@@ -173,7 +173,7 @@ def each_once(before: nn.Module, after: Mapping[str, Tensor]) -> list[tuple[list
     modules = dict(before.named_modules(remove_duplicate=False))
     names: dict[object, list[str]] = {}
     for name, tensor in state.items():
-        if isinstance(tensor, Tensor):  # and not the extra state of a module
+        if isinstance(tensor, Tensor):  # not the extra state of a module
             names.setdefault(id(tensor), []).append(name)
     for name in (name for name in after if name not in state):
         path = owner(name)

@@ -17,7 +17,7 @@ class SweepPoint:
     Attributes:
         threshold: The ``log_alpha`` at or above which weights and units are dead.
         score: The result of ``evaluate``.
-        weights: The number of weights (matrices and kernels) before.
+        weights: The number of weights (matrices and kernels) before compression.
         nonzeros: How many of the small model's weights are not zero.
         bytes: The approximate bytes of the small model in a file; see `vbdrop.compression.summary.stored_bytes`.
     """
@@ -42,7 +42,7 @@ def sweep(
     *,
     example_kwargs: Mapping[str, Any] | None = None,
 ) -> list[SweepPoint]:
-    """Compress one trained model at several thresholds, and evaluate each small model, without training again.
+    """Compress one trained model at several thresholds and evaluate each small model, without retraining.
 
     Args:
         model: A converted model; it is not changed.

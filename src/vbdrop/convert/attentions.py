@@ -1,4 +1,4 @@
-"""Open torch's attention modules so that their heads can have gates, and close those that got none."""
+"""Turn torch's attention modules into ones whose heads can have gates, and restore those that got none."""
 
 from torch import nn
 
@@ -21,9 +21,9 @@ def open_attentions_(model: nn.Module) -> None:
 
 
 def close_attentions_(model: nn.Module) -> None:
-    """Restore the class of every attention module that has no noisy layer and all of its heads."""
+    """Restore the class of every attention module that has no noisy layer and still has all of its heads."""
     for module in model.modules():
         if type(module) is not OpenAttention or isinstance(module.out_proj, NoisyLayer):
             continue
         if module.out_proj.in_features == module.out_proj.out_features == module.embed_dim:
-            module.__class__ = nn.MultiheadAttention  # type: ignore[assignment]  # the class that it had
+            module.__class__ = nn.MultiheadAttention  # type: ignore[assignment]  # the original class

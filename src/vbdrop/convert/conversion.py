@@ -47,20 +47,20 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
 
     Args:
         model: Any `torch.nn.Module`, trained or not. For a transformer, pass at least a whole encoder layer, so that
-            its fast path can be disabled: it bypasses ``linear1`` in eval mode.
+            its fast path, which bypasses ``linear1`` in eval mode, can be disabled.
         modes: One or more of `Weights`, `Units` and `Rates`; `Units` combines with the others.
-        example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). With
-            them a copy of the model is run once, and a layer is left alone if the model does not call it or also reads
-            its weight directly: such a read would see neither noise nor mask.
+        example_inputs: Inputs that the model accepts (a tensor, a tuple of arguments or a dict of named ones). If they
+            are given, a copy of the model is run once, and a layer is left alone if the model does not call it or also
+            reads its weight directly: such a read would see neither noise nor mask.
             `Units` then follows the channels through the model: all layers that read the same channels, such as a
             residual stream or the heads of an attention, share one gate per channel or head, so that dead channels can
-            really be removed, and the report says how many that can be. Without them, each layer has its own gates.
+            really be removed; the report says how many can be. Without example inputs, each layer has its own gates.
 
     Returns:
         A report of what was converted, and what was left and why; print it.
 
     Raises:
-        TypeError: If ``model`` or a mode is something else.
+        TypeError: If ``model`` is not a module, or a mode is none of these.
         ValueError: If there is nothing to convert, at all or for one of the modes.
 
     Example:
@@ -118,7 +118,7 @@ def _convert_one(
             outputs = isinstance(mode, Units) and mode.outputs is not None and _chosen(mode, "outputs", name, module)
             reason = "not chosen by filter_fn"
             if inputs and isinstance(mode, Units) and _sees_image(module, module is first):
-                inputs, reason = False, "its input channels are the image's own"
+                inputs, reason = False, "its input channels are those of the image"
         if inputs or outputs:
             chosen[name] = (module, inputs, outputs)
         else:
@@ -133,7 +133,7 @@ def _convert_one(
             left |= reasons
             chosen = {name: choice for name, choice in chosen.items() if name not in reasons}
         else:  # nothing could be removed: each layer gets its own gates
-            report.notes.append(f"no channel group was found ({_reasons(reasons)}); each layer has gates of its own")
+            report.notes.append(f"no channel group was found ({_reasons(reasons)}); each layer has its own gates")
             groups = None
     for module, *_ in chosen.values():
         _as_noisy_(module)
@@ -162,20 +162,20 @@ def _norms(model: nn.Module, mode: Units) -> set[str]:
 
 
 def _attentions(model: nn.Module, mode: Units) -> set[str]:
-    """The attentions of torch that can have gates on what enters them, and have none yet."""
+    """The torch attentions whose inputs can have gates and have none yet."""
     found = {name: module for name, module in model.named_modules() if type(module) is OpenAttention}
     joined = {name: module for name, module in found.items() if getattr(module, PROJECTION) is not None}
     return {name for name, module in joined.items() if _chosen(mode, "filter_fn", name, module)}
 
 
 def _gated_attentions(groups: ChannelGroups) -> list[str]:
-    """The attentions that read a group themselves."""
+    """The attentions that read a group directly."""
     readers = [name.rpartition(".") for name in groups.readers]
     return [path for path, _, matrix in readers if matrix == PROJECTION]
 
 
 def _why_ungated(groups: ChannelGroups, name: str, model: nn.Module) -> str | None:
-    """Why no channel group has gates for a layer; None if one has, or if the layer may have its own gates."""
+    """Why no channel group has gates for a layer; None if one does, or if the layer may have its own gates."""
     module = model.get_submodule(name)
     if not isinstance(module, nn.RNNBase):
         return groups.left.get(name)
@@ -234,14 +234,14 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
     converted model in eval mode. Use `vbdrop.compress` for a smaller model.
 
     Args:
-        model: A converted model; a plain one is returned as it is.
-        threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+        model: A converted model; a plain one is returned unchanged.
+        threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
 
     Returns:
         The same model.
 
     Raises:
-        TypeError: If ``model`` is not a module, or ``threshold`` not a number.
+        TypeError: If ``model`` is not a module, or ``threshold`` is not a number.
         ValueError: If a weight or rate is NaN, or a weight was parametrized, pruned or tied after the conversion; the
             model is left unchanged.
 
@@ -283,7 +283,7 @@ def _has_nan(tensor: Tensor) -> bool:
 
 
 def forget_noise_(module: NoisyLayer) -> None:
-    """Turn a noisy layer back into the plain one, with its weight as it is: no mask and no gates are folded into it."""
+    """Turn a noisy layer back into the plain one without folding masks or gates into its weight."""
     plain = {noisy: nn_type for nn_type, noisy in LAYERS.items()}
     module.strip_()
     if type(module) in plain:

@@ -28,7 +28,7 @@ def describe_conversion(model: nn.Module) -> list[dict[str, Any]]:
 
     Returns:
         For each mode with its settings: the layers that have it on their inputs, those with gates on their outputs, and
-        those (normalisations included) that share gates.
+        those that share gates, including normalisations.
 
     Raises:
         TypeError: If a prior is not one of vbdrop's own.
@@ -77,7 +77,7 @@ def convert_as_described_(
 
     Raises:
         ValueError: If the description is invalid, names a layer that the model does not have or that cannot be
-            converted, or has shared gates while there are no example inputs; the model is left unchanged.
+            converted, or has shared gates but ``example_inputs`` is None; the model is left unchanged.
 
     Example:
         >>> import vbdrop

@@ -8,7 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Eval mode inside a ``with`` block; afterwards every module has its previous mode again.
+    """Eval mode inside a ``with`` block; afterwards every module returns to its previous mode.
 
     Args:
         model: Any model.

@@ -1,4 +1,4 @@
-"""Example inputs in the forms that users pass them, and a copy of a model to run on them."""
+"""Example inputs in all forms that users may pass, and a copy of a model to run on them."""
 
 import copy
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def as_arguments(example_inputs: Any, example_kwargs: Mapping[str, Any] | None =
 def copied(model: nn.Module) -> nn.Module:
     """A copy of a model, even if a module keeps an activation of its last forward.
 
-    Such a tensor belongs to a graph, and torch refuses to copy it; the copy has its values without the graph.
+    Such a tensor belongs to an autograd graph, and torch refuses to copy it; the copy is detached.
 
     Raises:
         ValueError: If the model cannot be copied; the message gives torch's reason.
@@ -61,6 +61,6 @@ def copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model, detached_activations(model))
     except Exception as error:  # the attributes of a model may raise anything
         raise ValueError(
-            f"`model` must be one that copy.deepcopy can copy; it raised {type(error).__name__}: {error}. Delete what "
-            "the model keeps between calls, such as an activation, first."
+            f"`model` must be one that copy.deepcopy can copy; it raised {type(error).__name__}: {error}. First delete "
+            "what the model keeps between calls, such as an activation."
         ) from error

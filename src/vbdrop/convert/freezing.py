@@ -1,4 +1,4 @@
-"""The last stage of a training: what is dead stays dead."""
+"""The last stage of training: what is dead stays dead."""
 
 import math
 
@@ -14,15 +14,15 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
     """Make every weight and every gate that is dead now stay dead for good, in place.
 
     Call it at the start of the last training stage, the one without the KL: otherwise dead weights and gates would
-    come back to life. What is frozen has neither a mean nor noise in any forward, at every threshold, whatever
-    an optimizer does to its parameters, and adds nothing to the KL. Survivors train on, and may still die.
+    come back to life. A frozen weight or gate has no mean and no noise in any forward, at any threshold, whatever an
+    optimizer does to its parameters, and it adds nothing to the KL. Survivors keep training and may still die.
 
-    The marks are boolean buffers named ``removed`` beside the weights. They are part of the ``state_dict``, and a
-    ``state_dict`` without them, such as an older checkpoint, loads as one in which nothing is frozen.
+    The masks are boolean buffers named ``removed`` beside the weights. They are part of the ``state_dict``; after
+    loading one without them, such as an older checkpoint, nothing is frozen.
 
     Args:
-        model: A converted model. Layers with `vbdrop.Rates`, where nothing ever dies, stay as they are.
-        threshold: The ``log_alpha`` at or above which a weight or a gate is dead; None for each one's own.
+        model: A converted model. Layers with `vbdrop.Rates`, where nothing ever dies, are not changed.
+        threshold: The ``log_alpha`` at or above which a weight or a gate is dead; None uses each one's own.
 
     Returns:
         The same model.
@@ -54,7 +54,7 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
                 continue
             if not isinstance(module, NoisyLayer | Gate):
                 raise TypeError(
-                    "`model` must have its noise in the layers of vbdrop.layers, which keep dead what is frozen; "
+                    "`model` must have its noise in the layers of vbdrop.layers, which keep frozen weights dead; "
                     f"{name!r} is a {type(module).__name__}, which may not."
                 )
             found.append((module, entry))

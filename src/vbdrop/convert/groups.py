@@ -24,13 +24,13 @@ def param_groups(
     Args:
         model: A converted model.
         lr: The learning rate of the weights; None for the optimizer's own.
-        rate_lr: The learning rate of the rates; None for the same as ``lr``.
+        rate_lr: The learning rate of the rates; None means the same as ``lr``.
         weight_decay: The weight decay of the weights; None for the optimizer's own.
         existing: An optimizer that was built before the conversion; only parameters that it lacks are returned.
 
     Returns:
-        A list for the optimizer's constructor, or for `torch.optim.Optimizer.add_param_group`, group by group. Two
-        groups with the same options, as with ``weight_decay=0``, are one: the optimizer's step is quicker.
+        A list for the optimizer's constructor, or for `torch.optim.Optimizer.add_param_group`, group by group. If both
+        groups have the same options, as with ``weight_decay=0``, they are merged: the optimizer's step is then faster.
 
     Example:
         >>> import torch, vbdrop

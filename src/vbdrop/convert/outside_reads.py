@@ -1,4 +1,4 @@
-"""Layers that a conversion has to leave alone, since the model does not use them through their own forward."""
+"""Layers that a conversion must leave alone because the model does not use them through their own forward."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from vbdrop.objective.weight_reads import weight_reads
 
 
 def why_unused(model: nn.Module, example_inputs: Any) -> dict[str, str]:  # noqa: ANN401 -- in any form
-    """For each layer whose weight is not read by its own forward alone, the reason to leave it.
+    """For each layer whose weight is not read by its own forward alone, the reason to leave it alone.
 
     Args:
         model: The model before its conversion; it is not changed.

@@ -12,7 +12,7 @@ from vbdrop.objective import noisy_tensors
 
 @dataclass(frozen=True)
 class Rate:
-    """What one layer (or gate) has learned.
+    """The rates that one layer (or gate) has learned.
 
     Attributes:
         p: The mean dropout rate of its weights or units, ``alpha / (1 + alpha)``.

@@ -25,7 +25,7 @@ _recalibrated = set[int]()
 
 @torch.no_grad()
 def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
-    """Compute the running statistics of every BatchNorm again, with the noise off, in place.
+    """Recompute the running statistics of every BatchNorm with the noise off, in place.
 
     In training, a BatchNorm after a noisy layer sees the variance of the noise; in eval mode that variance is gone, and
     statistics that still contain it shift the output.
@@ -37,7 +37,7 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
             element is used, so a loader of pairs works.
 
     Returns:
-        The same model, in the mode that it had.
+        The same model, in its previous mode.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
@@ -85,7 +85,7 @@ def _run(model: nn.Module, batch: object) -> None:
         if isinstance(batch, Mapping):
             raise TypeError(
                 f"`batches` must have the input as a tensor, or as the first element of a tuple or list; got a "
-                f"{type(batch).__name__} with the keys {', '.join(map(repr, batch))}, which the model does not take."
+                f"{type(batch).__name__} with the keys {', '.join(map(repr, batch))}, which the model does not accept."
             ) from error
         raise
 
@@ -95,8 +95,8 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
 
     Args:
         model: The model; it is not changed.
-        batches: Training inputs with which a copy is recalibrated, as a tensor or in batches. None uses the
-            statistics as they are, with a warning if they may contain noise; False uses them without a warning.
+        batches: Training inputs with which a copy is recalibrated, as a tensor or in batches. None keeps the existing
+            statistics, with a warning if they may contain noise; False keeps them without a warning.
 
     Returns:
         A recalibrated copy, or the model itself.
@@ -113,9 +113,9 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
         if noisy := noisy_norms(model):
             warnings.warn(
                 f"the BatchNorm statistics of {some(noisy)} were gathered in training, with the noise of the converted "
-                "layers, and hold its variance, which is gone in eval mode. Pass training inputs as "
+                "layers, and contain its variance, which is absent in eval mode. Pass training inputs as "
                 "compress(..., recalibrate=batches), or call vbdrop.recalibrate_(model, batches) before you evaluate "
-                "or compress the model; recalibrate=False takes them as they are.",
+                "or compress the model; recalibrate=False keeps the statistics unchanged.",
                 stacklevel=3,
             )
         return model
@@ -132,7 +132,7 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
 def noisy_norms(model: nn.Module) -> list[str]:
     """The BatchNorm layers of a converted model whose statistics have not been recalibrated since they were gathered.
 
-    Recalibrated statistics are recognised by their values, also in a copy of the model or a reloaded state, but not if
+    Recalibrated statistics are recognised by their values, even in a copy of the model or a reloaded state, but not if
     another process computed them.
 
     Example:

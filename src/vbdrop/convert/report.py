@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from vbdrop.analysis.channel_groups import ChannelGroups
 
 ITSELF = "the model"
-"""How reports call the model itself, whose name among its modules is empty."""
+"""How reports refer to the model itself, whose module name is empty."""
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,9 @@ class Conversion:
 
     Attributes:
         converted: Module name -> what it learns now.
-        left: Module name -> why it was left as it is.
+        left: Module name -> why it was left unchanged.
         groups: The channels that can be removed together, if there were example inputs for `vbdrop.Units`: what shares
-            each gate, and which share of the weights and multiply-adds belongs to a group.
+            each gate, and what fraction of the weights and multiply-adds belongs to a group.
         notes: What else is worth knowing, such as that no channel group was found.
     """
 

@@ -17,7 +17,7 @@ from vbdrop.layers.computed_weight import make_products_
 from vbdrop.layers.gated_norm import gate_norm_
 
 PROJECTION = "in_proj_weight"
-"""The matrix with which an attention of torch reads what is query, key and value at once."""
+"""The weight with which torch's attention projects queries, keys and values together."""
 
 
 class PlainGraph(NamedTuple):
@@ -51,7 +51,8 @@ def plain_graph(model: nn.Module, example_inputs: Any) -> PlainGraph:  # noqa: A
         raise TraceError(
             f"`Units` with `example_inputs` follows the channels through a trace of the model, and {error}. Without "
             "`example_inputs` each layer gets its own gates, but vbdrop.compress needs the same trace to remove units, "
-            "and only sets dead ones to zero. To remove them, take what depends on values out of the forward."
+            "and otherwise only sets dead ones to zero. To remove them, take out of the forward what depends on the "
+            "values of tensors."
         ) from error
 
 
@@ -74,7 +75,7 @@ def share_gates_(model: nn.Module, mode: Units, found: ChannelGroups) -> None:
             gate_attention_(layer, gates.at(-1, members, layer.get_parameter(matrix)))
             continue
         if not isinstance(layer, NoisyLayer):
-            raise TypeError(f"the layer {path!r} must be a noisy one; got {type(layer).__name__}.")
+            raise TypeError(f"the layer {path!r} must be a noisy layer; got {type(layer).__name__}.")
         layer.share_gate_(gates.at(layer.unit_axis, members, layer.get_parameter(matrix)), matrix)
     for path, (site, members) in found.norms.items():
         norm = model.get_submodule(path)
@@ -123,7 +124,7 @@ class SharedGates:
 
 
 def _place(model: nn.Module, reader: str) -> tuple[str, str]:
-    """The module and the name of the matrix of a reader: a layer's name, or that of a recurrent layer's matrix."""
+    """The path of a reader's module and the name of its matrix; a reader is a layer or one matrix of a layer."""
     path, _, matrix = reader.rpartition(".")
     is_matrix = matrix == PROJECTION or (matrix in weight_names(model.get_submodule(path)) and matrix != "weight")
     return (path, matrix) if is_matrix else (reader, "weight")

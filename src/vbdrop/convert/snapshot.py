@@ -1,12 +1,12 @@
-"""A way to undo a change of a model that fails."""
+"""Undo a failed change to a model."""
 
 from torch import nn
 
 
 class Snapshot:
-    """The classes and contents of a model's modules, so that later additions can be removed again.
+    """Records the classes and contents of a model's modules, so that later additions can be removed again.
 
-    It records classes and names and copies no tensors, so it undoes additions, but not changes to existing tensors.
+    It records classes and names but copies no tensors: it undoes additions, but not changes to existing tensors.
 
     Args:
         model: The model, before the change.
@@ -24,7 +24,7 @@ class Snapshot:
         self._modules = [(m, type(m), [set(names) for names in _contents(m)]) for m in model.modules()]
 
     def restore_(self) -> None:
-        """Restore the class and the contents of every module."""
+        """Restore the class of every module and remove what was added."""
         for module, kind, before in self._modules:
             for contents, names in zip(_contents(module), before, strict=True):
                 for name in set(contents) - names:
@@ -34,5 +34,5 @@ class Snapshot:
 
 
 def _contents(module: nn.Module) -> list[dict[str, object]]:
-    """Where a module keeps its parameters, its submodules and its attributes."""
+    """The dicts in which a module keeps its parameters, its submodules and its attributes."""
     return [module._parameters, module._modules, module.__dict__]  # type: ignore[list-item]

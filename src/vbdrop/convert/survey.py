@@ -34,7 +34,7 @@ def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 class Survey:
-    """What must be known about a whole model to judge one of its modules.
+    """Collects what must be known about a whole model to judge one of its modules.
 
     Args:
         model: The model.

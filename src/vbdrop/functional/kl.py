@@ -20,7 +20,7 @@ def kl_sum_reference(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: fl
 
     Example:
         >>> from vbdrop.priors import Hierarchical
-        >>> float(kl_sum_reference(torch.ones(2), torch.zeros(2), Hierarchical()))  # twice half of log 2
+        >>> float(kl_sum_reference(torch.ones(2), torch.zeros(2), Hierarchical()))  # log(2) / 2 each
         0.693...
     """
     each = prior.kl(theta.to(log_sigma2.dtype), log_sigma2)

@@ -17,8 +17,8 @@ from vbdrop.functional.masks import keep_factor, masked
 from vbdrop.functional.products import Product
 
 DEVIATION_FLOOR = 2.0**-50
-"""The smallest standard deviation, 1e-15, which amounts to no noise. Below it there is no gradient: that of the square
-root is infinite at zero. Its square is exact in every precision."""
+"""The smallest standard deviation, 1e-15, which amounts to no noise. Below it the gradient is zero, since the square
+root's gradient is infinite at zero. Its square is exact in every precision."""
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:

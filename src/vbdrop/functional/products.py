@@ -1,4 +1,4 @@
-"""The linear maps with noise: a matrix product, in either layout of its weight, and a convolution."""
+"""The linear maps of noisy layers: a matrix product, with either layout of its weight, and a convolution."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The compiled kernels: C sources, build, binding, and for each formula the choice between it and a kernel."""
+"""The compiled kernels: C sources, build, binding, and the choice between a kernel and its formula."""
 
 from vbdrop.kernels.building import build, source_digest
 from vbdrop.kernels.choice import formulas_only

@@ -1,4 +1,4 @@
-"""The C functions as functions of tensors; the caller has checked with `choice` that they accept them."""
+"""The C functions, called with tensors; callers must first check with `choice` that a kernel accepts them."""
 
 import threading
 from functools import lru_cache
@@ -14,18 +14,18 @@ from vbdrop.kernels.library import library
 PARALLEL_FROM = 32_768
 """Tensors with fewer elements are processed by one thread."""
 STEPS_OF_AN_ELEMENT = 64
-"""So many steps of a product take about as long as the work on one element of a tensor."""
+"""This many steps of a product take about as long as the work on one element of a tensor."""
 
 
 @constant_result
 def available() -> bool:
-    """Whether there are kernels in this process."""
+    """Whether this process has kernels."""
     return library() is not None
 
 
 @constant_result
 def has_products() -> bool:
-    """Whether the kernels have products of matrices for this processor that are as quick as torch's own."""
+    """Whether the kernels have matrix products for this processor that are as fast as torch's."""
     return _has_products()
 
 
@@ -40,17 +40,17 @@ def _threads(work: int) -> int:
     return torch.get_num_threads() if work >= PARALLEL_FROM else 1
 
 
-def _call(name: str, threads: int, *arguments: Any) -> Any:  # noqa: ANN401 -- as the C function has them
-    """Call a C function with tensors as their addresses, None as NULL, and the number of threads last."""
+def _call(name: str, threads: int, *arguments: Any) -> Any:  # noqa: ANN401 -- whatever the C function takes
+    """Call a C function, passing tensors as addresses, None as NULL, and the number of threads last."""
     found = library()
     if found is None:
-        raise RuntimeError("the compiled kernels are not there; ask `choice` first.")
+        raise RuntimeError("the compiled kernels are not available; check with `choice` first.")
     return getattr(found, name)(*[a.data_ptr() if isinstance(a, Tensor) else a for a in arguments], threads)
 
 
 @lru_cache(maxsize=256)
 def room(name: str, threads: int, *sizes: int) -> int:
-    """How many floats of scratch space a kernel needs for these sizes, from the C function of this name."""
+    """How many floats of scratch space a kernel needs for these sizes, according to the C function of this name."""
     return int(_call(name, threads, *sizes))
 
 
@@ -61,11 +61,11 @@ _kept = threading.local()
 
 
 def _scratch(count: int) -> Tensor:
-    """Memory for this many floats, until the next call in this thread."""
+    """Memory for at least this many floats, valid until the next call in this thread."""
     kept: Tensor | None = getattr(_kept, "space", None)
     if kept is None or kept.numel() < count:
         kept = torch.empty(count, dtype=torch.float32, device="cpu")
-        if count <= LARGEST_KEPT and type(kept) is Tensor:  # not the fake one of a tracer
+        if count <= LARGEST_KEPT and type(kept) is Tensor:  # not a tracer's fake tensor
             _kept.space = kept
     return kept
 
@@ -78,7 +78,7 @@ def _plan(x: Tensor, weight: Tensor) -> tuple[tuple[int, int, int], int]:
 
 
 def _drawing(noise: Tensor | None) -> tuple[int, int]:
-    """Whether a kernel draws its noise, and its seed: from torch's generator, so that `torch.manual_seed` applies."""
+    """Whether a kernel draws its own noise, and the seed: from torch's generator, so `torch.manual_seed` applies."""
     return (0, 0) if noise is not None else (1, int(torch.empty((), dtype=torch.int64, device="cpu").random_().item()))
 
 
@@ -111,7 +111,7 @@ def posterior_gradients(
 
 
 def perturbed(mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``mean + deviation * noise``, and its derivative by the variance; the noise is drawn if None."""
+    """``mean + deviation * noise``, and its derivative with respect to the variance; the noise is drawn if None."""
     drawing, out, n = _drawing(noise), torch.empty_like(mean), mean.numel()
     slope = torch.empty_like(mean) if noise is None else noise.clone()
     _call("vbdrop_sample", _threads(n), mean, variance, slope, DEVIATION_FLOOR, *drawing, out, n)
@@ -130,7 +130,7 @@ def noisy_linear(
     """Sample the output of a layer whose weights have one log variance each, or whose inputs have one log alpha each.
 
     With ``log_sigma2``, weights are dead where ``sigma2 >= limit * theta**2``. With ``log_alpha``, the variances are
-    ``alpha * theta**2``. The second result is the derivative of the output by its variance.
+    ``alpha * theta**2``. The second result is the derivative of the output with respect to its variance.
     """
     sizes, threads = _plan(x, theta)
     out, drawing = x.new_empty(sizes[0], sizes[2]), _drawing(noise)
@@ -165,7 +165,7 @@ def noisy_linear_gradients(
 
 
 def _gates(x: Tensor, mean: Tensor, noise: Tensor | None, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Memory for what the backward of gates needs: masked means, deviations, one number per sample and unit."""
+    """Memory for what the backward of gates needs: masked means, deviations, and noise per sample and unit."""
     noises = x.new_empty(count) if noise is None else noise.clone().view(count)
     return torch.empty_like(mean), torch.empty_like(mean), noises
 
@@ -175,8 +175,8 @@ def gate(
 ) -> tuple[Tensor, ...]:
     """Multiply units by their gates, with noise; ``mean`` is masked where ``sigma2 >= limit * mean**2``.
 
-    ``x`` is read as samples, units and ``space`` numbers for each of them. The noise is drawn if None. The results
-    after the first are those of `_gates`.
+    ``x`` is read as [samples, units, space]. The noise is drawn if None. The results after the first are those of
+    `_gates`.
     """
     units, out = mean.numel(), torch.empty_like(x)
     samples = x.numel() // max(1, units * space)

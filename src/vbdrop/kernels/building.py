@@ -33,7 +33,7 @@ COMPILE_SECONDS = 120
 
 
 class BuildError(Exception):
-    """The compiler does not accept the kernels, or does not run.
+    """The kernels cannot be compiled, or the compiler does not run.
 
     Example:
         >>> raise BuildError("cc: unrecognized option '-march=native'")
@@ -60,8 +60,8 @@ def build(compiler: str, *extra: str) -> Path:
         extra: Additional flags.
 
     Raises:
-        BuildError: It cannot be compiled.
-        OSError: It cannot be written.
+        BuildError: If it cannot be compiled.
+        OSError: If it cannot be written.
     """
     flags = [*FLAGS, *extra, *_openmp()]
     path = private_folder() / f"{_key(compiler, flags)}.so"
@@ -132,7 +132,7 @@ def _processor() -> str:
 
 
 def _openmp() -> list[str]:
-    """Flags for OpenMP with the runtime that torch has loaded, so that there is one pool of threads; else SIMD only."""
+    """Flags for OpenMP with the runtime that torch has loaded, so that both share its threads; else for SIMD only."""
     runtimes = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
     runtimes += sorted(Path(torch.__file__).parent.parent.glob("torch.libs/libgomp*.so*"))
     return ["-fopenmp", str(runtimes[0])] if runtimes else ["-fopenmp-simd"]

@@ -1,9 +1,9 @@
-"""Formula or kernel: the one place that decides for given tensors.
+"""Formula or kernel: the one place that decides between them for given tensors.
 
 The kernels read dense float32 tensors from the CPU's memory. Everything else is computed by the formulas of
 `vbdrop.functional`: other dtypes and devices, tensor subclasses, views with gaps, anything inside a transform of
-`torch.func`, and everything if there is no C compiler or with ``VBDROP_NATIVE=0``. Compiled code calls the kernels as
-operators (`vbdrop.kernels.operators`), with contiguous inputs.
+`torch.func`, and everything if there is no C compiler or if ``VBDROP_NATIVE=0`` is set. Compiled code calls the kernels
+as operators (`vbdrop.kernels.operators`), with contiguous inputs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,7 +76,7 @@ def takes(*tensors: Tensor) -> bool:
 
 
 def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: Tensor | None) -> bool:
-    """Whether a kernel is used for gates: without given noise, or with one number for each sample and unit."""
+    """Whether a kernel is used for gates: any given noise must have one number for each sample and unit."""
     if not (kernels_apply() and x.is_contiguous() and in_memory(x) and in_memory(mean, log_sigma2)):
         return False
     count = x.shape[: x.dim() + axis + 1].numel()
@@ -84,7 +84,7 @@ def takes_gates(x: Tensor, mean: Tensor, log_sigma2: Tensor, axis: int, noise: T
 
 
 def takes_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor | None, noise_axis: int) -> bool:
-    """Whether a kernel with its own product is used: for matrices with matching shapes, without autocast.
+    """Whether a kernel with its own product is used: the matrices must match in shape, and autocast must be off.
 
     Args:
         rows: The features as a matrix, see `as_matrix`.
@@ -120,16 +120,16 @@ def readable(grad: Tensor) -> Tensor:
 
 
 def in_order_of(like: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor in the memory order of another one of its shape, without gaps."""
+    """A dense tensor in the memory order of ``like``, which has the same shape."""
     return tensor if in_memory(like, tensor) else torch.empty_like(like).copy_(tensor)
 
 
 Layout = tuple[torch.Size, torch.dtype, bool, bool]
-"""Of a tensor: the shape, the dtype, whether it is in the CPU's memory, and whether it is contiguous."""
+"""A tensor's shape and dtype, whether it is in the CPU's memory, and whether it is contiguous."""
 
 
 def layouts(tensors: Iterable[Tensor | None]) -> list[Layout | None]:
-    """What `check_unreplaced` compares; None for no tensor."""
+    """The layouts that `check_unreplaced` compares; None where there is no tensor."""
     return [None if t is None else (t.shape, t.dtype, t.is_cpu, t.is_contiguous()) for t in tensors]
 
 
@@ -143,15 +143,15 @@ def check_unreplaced(tensors: Sequence[Tensor | None], before: list[Layout | Non
         before: Their `layouts` in the forward.
 
     Raises:
-        RuntimeError: If one of them has another shape, dtype or order.
+        RuntimeError: If one of them has a different shape, dtype, device or memory order.
     """
     now = layouts(tensors)
     if now == before or all(map(_is_unreplaced, now, before)):
         return
     said = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in tensors if t is not None)
     raise RuntimeError(
-        "a parameter or an input of a layer was replaced between forward and backward, as by compression or a cast: "
-        f"call backward first. Got {said}."
+        "a parameter or an input of a layer was replaced between forward and backward, for example by compression or "
+        f"a cast: call backward first. Got {said}."
     )
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def first_order_only(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
-    """Refuse to run if a second derivative will be requested, that is under ``create_graph=True``.
+    """Refuse to run if a second derivative may be requested, that is, under ``create_graph=True``.
 
-    Torch's own `once_differentiable` lets such a call pass if the incoming gradient is a constant, as it is for a
-    penalty on ``grad(out.sum(), x)``; the penalty would then silently have no effect.
+    Torch's own `once_differentiable` lets such a call pass if the incoming gradient is a constant, as for a penalty on
+    ``grad(out.sum(), x)``; the penalty would then silently have no effect.
 
     Args:
         backward: The backward of an autograd function.

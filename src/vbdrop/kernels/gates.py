@@ -1,4 +1,4 @@
-"""The training forward of gates, and of a linear layer after them: kernels where they apply, else the formulas."""
+"""The training forward of gates and of a linear layer after them: kernels where they apply, else the formulas."""
 
 import math
 
@@ -19,7 +19,7 @@ def noisy_gates(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_gates_reference`, by a kernel where one applies.
+    """`vbdrop.functional.noisy_gates_reference`, computed by a kernel where one applies.
 
     Example:
         >>> import torch

@@ -81,7 +81,7 @@ def _pairs(items: Sequence[T]) -> Iterator[tuple[T, T]]:
 
 
 class _KLTotal(torch.autograd.Function):
-    """``scale`` times the KL with its gradient, and the KL itself as a value; the gradients come with the forward."""
+    """``scale`` times the KL, differentiable, and the KL itself, detached; the forward computes the gradients too."""
 
     @staticmethod
     def forward(ctx: Any, terms: Sequence[KLTerm], scale: float, *tensors: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
@@ -133,7 +133,7 @@ def kl_total(terms: Sequence[KLTerm], tensors: Sequence[Tensor], scale: float | 
 
     Example:
         >>> half, total = kl_total([KLTerm(Hierarchical())], [torch.ones(2), torch.zeros(2)], scale=0.5)
-        >>> float(half), float(total)  # half of, and twice half of log 2
+        >>> float(half), float(total)  # log(2) / 2 and log(2)
         (0.346..., 0.693...)
     """
     if torch.compiler.is_compiling() or transforms_are_on():
@@ -148,7 +148,7 @@ def kl_sum(theta: Tensor, log_sigma2: Tensor, prior: Prior, factor: float | Tens
     """The KL divergence of all these weights from their prior: `vbdrop.functional.kl_sum_reference`, in one pass.
 
     Example:
-        >>> float(kl_sum(torch.ones(2), torch.zeros(2), Hierarchical()))  # twice half of log 2
+        >>> float(kl_sum(torch.ones(2), torch.zeros(2), Hierarchical()))  # log(2) / 2 each
         0.693...
     """
     return kl_total([KLTerm(prior, factor)], [theta, log_sigma2])[0]

@@ -69,7 +69,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def in_use() -> str:
-    """Which compiled kernels are in use, by a digest of their source; ``"none"`` if PyTorch computes everything.
+    """The digest of the source of the kernels in use; ``"none"`` if PyTorch computes everything.
 
     Example:
         >>> in_use() == "none" or len(in_use()) == 12
@@ -82,9 +82,9 @@ def warn_if_others(before: str | None, now: str, epoch: int) -> None:
     """Warn if a run resumes with different compiled kernels than it started with, or without them.
 
     Args:
-        before: What `in_use` said when the run was interrupted; None if that is not known.
-        now: What it says in this process.
-        epoch: The epochs that the run had done.
+        before: The result of `in_use` when the run was interrupted; None if unknown.
+        now: The result of `in_use` in this process.
+        epoch: The number of epochs that the run had completed.
 
     Example:
         >>> warn_if_others("none", "none", epoch=3)

@@ -1,7 +1,7 @@
-"""The kernels with their gradients: steps of autograd for eager code, torch operators for compiled code.
+"""The kernels with their gradients: autograd functions for eager code, torch operators for compiled code.
 
-A compiler can see through neither C nor ctypes, so each function of `vbdrop.kernels.binding` is an operator as well: a
-schema, the function, and the shapes of its results, where None becomes an empty tensor. Eager code calls the functions
+`torch.compile` cannot trace C or ctypes, so each function of `vbdrop.kernels.binding` is also an operator: a schema,
+the function, and the shapes of its results; a result of None becomes an empty tensor. Eager code calls the functions
 directly, which is faster. What a backward keeps and what it returns are written once for both.
 """
 
@@ -25,7 +25,7 @@ Context = Any  # torch's own object, which carries values from the forward to th
 
 
 class Operator(NamedTuple):
-    """A function of tensors, and the operator that calls it, with all tensors in a form that the kernels can read."""
+    """A function of tensors, and the operator that calls it after making all tensors readable for the kernels."""
 
     run: Callable[..., Gradients]
     call: Any
@@ -44,10 +44,10 @@ def _operator(
     Args:
         schema: Its name, arguments and results.
         run: The computation.
-        shapes: Empty tensors of the shapes of its results.
+        shapes: Returns empty tensors with the shapes of its results.
         draws: Whether it draws noise, so that no two calls give the same result.
-        elementwise: Whether all tensors have one shape: then the compiler chooses their order in memory, as it turns
-            images into channels last, and the results have the order of the first argument.
+        elementwise: Whether all tensors have one shape. The compiler may then choose their memory order (such as
+            channels last for images), and the results have the order of the first argument.
     """
     name = schema.partition("(")[0]
 
@@ -77,10 +77,10 @@ def _differentiable(
 
     Args:
         forward: Computes the outputs, and after them what only the backward needs.
-        kept: From the arguments and these results, the tensors that the backward needs.
-        gradients: From the backward, torch's context, the tensors kept and the gradients of the outputs, those of the
-            arguments.
-        backward: What computes them.
+        kept: Selects the tensors that the backward needs, given the arguments and these results.
+        gradients: Returns the gradients of the arguments, given the backward, torch's context, the kept tensors and
+            the gradients of the outputs.
+        backward: The operator that computes the gradients; None if ``gradients`` needs none.
         outputs: How many outputs there are: one, or all results.
     """
 
@@ -96,7 +96,7 @@ def _differentiable(
         return results[0] if outputs == 1 else results
 
     def eager_backward(ctx: Context, *grads: Tensor) -> Gradients:
-        tensors = ctx.saved_tensors  # once: a checkpoint does not allow a second look
+        tensors = ctx.saved_tensors  # read only once: under checkpointing, a second access fails
         check_unreplaced(tensors, ctx.layouts)
         return gradients(backward and backward.run, ctx, tensors, *grads)
 
@@ -126,7 +126,7 @@ def _two_like(tensor: Tensor, *_: Any) -> Results:  # noqa: ANN401
     return torch.empty_like(tensor), torch.empty_like(tensor)  # in the same order
 
 
-# the KL, for compiled code alone: eager code has one step for all tensors of a model, in `vbdrop.kernels.kl`
+# the KL, for compiled code only: eager code has one autograd function for all tensors, in `vbdrop.kernels.kl`
 
 
 def _kl_and_gradients(theta: Tensor, log_sigma2: Tensor, name: str, share: float) -> Gradients:

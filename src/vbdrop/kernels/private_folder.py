@@ -1,4 +1,4 @@
-"""A folder for code that will be executed: nobody but the user may be able to put a file there."""
+"""A folder for code that will be executed: only the user may be able to write to it."""
 
 import atexit
 import logging
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 ROOT = (0, 65534)
-"""The user ids of root; in a container of an ordinary user, the root outside appears as the second."""
+"""The user ids of root; inside a rootless container, the host's root appears as the second."""
 
 
 def private_folder() -> Path:
     """A folder that only this user can write to: the cache, else one in the system's temporary folder.
 
-    The reason why a folder is not used is logged as a warning. The last resort is a new folder for this
-    process alone, removed when it ends.
+    If a folder cannot be used, the reason is logged as a warning. The last resort is a new folder for this process
+    alone, which is removed when the process ends.
 
     Raises:
-        OSError: No folder can be created.
+        OSError: If no folder can be created.
     """
     for find in (_in_the_cache, _in_the_temporary_folder):
         try:
@@ -58,11 +58,11 @@ def user() -> int:
 def why_not_private(path: Path) -> str | None:
     """Why others could change a file or folder; None if they cannot.
 
-    It must belong to this user, and nobody else may write to it. Each folder above it has to belong to this user or
-    to root, and may be writable for everybody only with the sticky bit, as ``/tmp`` is.
+    It must belong to this user, and nobody else may write to it. Each folder above it must belong to this user or to
+    root, and may be writable by everyone only if it has the sticky bit, like ``/tmp``.
 
     Raises:
-        OSError: It cannot be inspected.
+        OSError: If it cannot be inspected.
 
     Example:
         >>> folder = Path(tempfile.mkdtemp())

@@ -28,11 +28,11 @@ SIGNATURES: dict[str, tuple[list[type], type | None]] = {
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """The kernels of a shared library, with the types of their arguments.
+    """Load the kernels from a shared library and declare the types of their arguments.
 
     Raises:
-        OSError: It cannot be loaded.
-        AttributeError: It lacks a function.
+        OSError: If it cannot be loaded.
+        AttributeError: If it lacks a function.
     """
     kernels = ctypes.CDLL(str(path))
     for name, (arguments, result) in SIGNATURES.items():

@@ -66,7 +66,7 @@ def noisy_weights(
     threshold: float | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_weights_reference`, by kernels where they apply.
+    """`vbdrop.functional.noisy_weights_reference`, computed by kernels where they apply.
 
     Example:
         >>> import torch
@@ -93,7 +93,7 @@ def noisy_rates(
     product: Product,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """`vbdrop.functional.noisy_rates_reference`, by kernels where they apply.
+    """`vbdrop.functional.noisy_rates_reference`, computed by kernels where they apply.
 
     Example:
         >>> import torch

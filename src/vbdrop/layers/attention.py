@@ -18,8 +18,8 @@ class OpenAttention(nn.MultiheadAttention):
 
     It calls ``out_proj`` as a module and reads all sizes from its weights and ``num_heads``; torch's own forward
     requires that the heads together have as many features as the input. The parameters and arguments are the same.
-    Values may have another number of features than queries and keys. Scores are always scaled by ``head_dim``, the
-    number of features that queries and keys had at first, so that a feature that is zero can be removed from both.
+    Values may have a different number of features than queries and keys. Scores are always scaled by ``head_dim``, the
+    original number of features of queries and keys, so that a feature that is zero can be removed from both.
 
     Example:
         >>> attention, x = nn.MultiheadAttention(6, 3, batch_first=True).eval(), torch.randn(2, 4, 6)
@@ -43,10 +43,10 @@ class OpenAttention(nn.MultiheadAttention):
         """The attended values and, if requested, the attention weights, as torch returns them.
 
         Raises:
-            RuntimeError: If ``is_causal`` is given without the mask of which it is a hint, as with torch.
+            RuntimeError: If ``is_causal`` is given without the mask that it describes, as in torch.
         """
         if is_causal and attn_mask is None:
-            raise RuntimeError("`is_causal` is a hint about `attn_mask`, which must be given, too; got None.")
+            raise RuntimeError("`is_causal` is a hint about `attn_mask`, which must be given too; got None.")
         batched, order = query.dim() == 3, not self.batch_first and query.dim() == 3
         projected = self._projected(query, key, value)
         projected = projected if batched else [part.unsqueeze(0) for part in projected]
@@ -81,7 +81,7 @@ class OpenAttention(nn.MultiheadAttention):
         return [F.linear(x, weight, each) for x, weight, each in inputs]
 
     def _thirds(self, x: Tensor, dim: int = 0) -> list[Tensor]:
-        """What belongs to queries, keys and values; the output projection says how many features the values have."""
+        """The parts for queries, keys and values; the output projection determines how many features values have."""
         values = self.out_proj.in_features
         if 3 * values == x.shape[dim]:
             return list(x.chunk(3, dim))
@@ -89,11 +89,11 @@ class OpenAttention(nn.MultiheadAttention):
         return list(torch.split(x, [keys, keys, values], dim))
 
     def _heads(self, x: Tensor) -> Tensor:
-        """The features of each head on an axis of their own, after the batch and head axes."""
+        """Reshape to [batch, heads, positions, features of a head]."""
         return x.reshape(*x.shape[:-1], self.num_heads, -1).transpose(1, 2)
 
     def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """Both masks as one tensor to add to the scores, or None; no `len`, which would fix the batch of a trace."""
+        """Both masks as one tensor to add to the scores, or None; `len` would fix the batch size of a trace."""
         added: Tensor | None = None
         batch = q.shape[0]
         if mask is not None:
@@ -114,10 +114,10 @@ class OpenAttention(nn.MultiheadAttention):
 
 
 class GatedAttention(OpenAttention):
-    """An attention that reads a residual stream itself, as the first one of an encoder does: it has the stream's gates.
+    """An attention that reads a residual stream directly, as the first one of an encoder does, with the stream's gates.
 
-    The class of an `OpenAttention` becomes this one by `gate_attention_`. What is query, key and value at once has one
-    draw of the noise.
+    `gate_attention_` changes the class of an `OpenAttention` to this one. A tensor that serves as query, key and value
+    is gated once, with one draw of the noise.
     """
 
     gate: SharedGate
@@ -132,7 +132,7 @@ class GatedAttention(OpenAttention):
         """Fold the gates into the projection.
 
         Args:
-            threshold: The ``log_alpha`` at or above which channels are dead; None for each one's own.
+            threshold: The ``log_alpha`` at or above which channels are dead; None uses each gate's own.
         """
         weight: Tensor = self.in_proj_weight
         weight.mul_(self.gate.values(threshold).to(weight.dtype))
@@ -145,7 +145,7 @@ class GatedAttention(OpenAttention):
 
 
 def gate_attention_(module: OpenAttention, gate: SharedGate) -> None:
-    """Put gates on what enters an attention whose queries, keys and values have one projection, in place.
+    """Gate the inputs of an attention whose queries, keys and values share one projection, in place.
 
     Args:
         module: The attention.

@@ -1,7 +1,7 @@
-"""Layers of other classes that compute their weight in their forward, or write the product in their own way.
+"""Subclasses of torch layers that compute their weight in their forward, or write the product in their own way.
 
-An example is a convolution that standardises its weight. Whatever the weight is computed from, the inputs of such a
-layer can have gates; without its class, it is a layer of torch with the computed weight.
+An example is a convolution that standardises its weight. However the weight is computed, the inputs of such a layer can
+have gates, and the layer can be replaced by the torch layer with the computed weight.
 """
 
 import copy
@@ -21,25 +21,25 @@ from vbdrop.layers.layer import NoisyLayer
 from vbdrop.layers.table import LAYERS
 
 BASES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-"""The layers of torch whose subclasses are tried."""
+"""The torch layers whose subclasses are tried."""
 
 PRODUCTS = (F.linear, F.conv1d, F.conv2d, F.conv3d)
 
 MARK = "plain_product"
-"""The attribute of a layer that has lost its class; a plan has it, too."""
+"""The attribute that marks a layer whose class was replaced; plans use the same name."""
 
 SPARE = 2
-"""The least size of what a convolution is tried on, besides what its kernel covers."""
+"""The smallest margin by which a convolution's test images exceed the span of its kernel."""
 
 TRIALS = 4
-"""The number of inputs that are tried: as many sizes of images in a row, or numbers of leading axes."""
+"""The number of test inputs, each with a different image size or number of leading axes."""
 
 SCALES = (1e-3, 1.0, 1e4)
-"""The scales of the inputs that are tried, since a forward may clamp large inputs or ignore small ones."""
+"""The scales of the test inputs, since a forward may clamp large inputs or ignore small ones."""
 
 
 class _Products(TorchFunctionMode):
-    """Takes down the weights of all products."""
+    """Records the weights of all products."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _Products(TorchFunctionMode):
 
 
 def base_of(module: nn.Module) -> type[nn.Module] | None:
-    """The layer of torch that a module of another class, without a noisy layer of its own, inherits from."""
+    """The torch layer that a module inherits from; None if the module's class is in the table of layers itself."""
     kind = type(module)
     if kind in LAYERS or kind in LAYERS.values():
         return None
@@ -62,9 +62,9 @@ def base_of(module: nn.Module) -> type[nn.Module] | None:
 
 @torch.no_grad()
 def computed_weight(module: nn.Module) -> Tensor | None:
-    """The weight with which a layer of another class computes what its parent would; None if it does anything else.
+    """The weight with which a subclass computes what the torch layer would; None if it computes anything else.
 
-    It is found by trying, in training and in eval mode, on inputs of several scales and shapes.
+    The layer is tested in training and in eval mode, on inputs of several scales and shapes.
 
     Args:
         module: A layer without gates.
@@ -85,11 +85,11 @@ def computed_weight(module: nn.Module) -> Tensor | None:
         return None
     other = copy.deepcopy(module)
     generator = torch.Generator().manual_seed(0)
-    for parameter in other.parameters():  # what starts at zero or one must not hide what it does
+    for parameter in other.parameters():  # a parameter at zero or one could have no visible effect
         parameter.copy_(0.5 + torch.rand(parameter.shape, generator=generator))
     try:
         return _found(module, base) if _found(other, base) is not None else None
-    except Exception:  # whatever a forward raises that takes something else
+    except Exception:  # a forward that takes other inputs may raise anything
         return None
 
 
@@ -108,7 +108,7 @@ def _found(module: nn.Module, base: type[nn.Module]) -> Tensor | None:
 
 
 def _gives(module: nn.Module, x: Tensor, wanted: Tensor) -> bool:
-    """Whether a layer answers inputs with these outputs, in both modes; any will do where they overflow."""
+    """Whether a layer maps the inputs to these outputs, in both modes; True if the outputs overflow."""
     if not bool(wanted.isfinite().all()):
         return True
     largest = wanted.abs().max().clamp_min(1e-12)
@@ -117,7 +117,7 @@ def _gives(module: nn.Module, x: Tensor, wanted: Tensor) -> bool:
 
 
 def _inputs(module: nn.Module, number: int) -> Tensor:
-    """Random inputs; images of another size, or features with other leading axes, for each number."""
+    """Random inputs; each number gives a different image size or number of leading axes."""
     generator = torch.Generator().manual_seed(number)
     if isinstance(module, ConvNd):
         size = [2, module.in_channels]
@@ -134,13 +134,13 @@ def _product(module: nn.Module, base: type[nn.Module], x: Tensor, weight: Tensor
 
 
 def make_product_(module: nn.Module) -> bool:
-    """Make a layer of torch of one of another class, with the weight that it computes, in place.
+    """Turn a subclass of a torch layer into that layer, with the weight that it computes, in place.
 
     Args:
-        module: A layer without gates; on the meta device it is taken for one.
+        module: A layer without gates; on the meta device it is not tested.
 
     Returns:
-        Whether it is one now.
+        Whether the layer was changed.
     """
     base = base_of(module)
     is_outline = any(parameter.is_meta for parameter in module.parameters())
@@ -157,13 +157,13 @@ def make_product_(module: nn.Module) -> bool:
 
 
 def make_products_(model: nn.Module, own_classes: Collection[str] = ()) -> None:
-    """Make layers of torch of all layers of a model that compute their weight themselves, in place.
+    """Apply `make_product_` to all layers of a model, in place.
 
-    A layer whose parameters another module has, too, stays as it is.
+    Layers that share parameters with another module are not changed.
 
     Args:
         model: A model without gates.
-        own_classes: The layers that keep their class.
+        own_classes: The names of the layers that keep their class.
     """
     holders = Counter(id(p) for module in model.modules() for p in module._parameters.values() if p is not None)
     for name, module in model.named_modules():
@@ -173,9 +173,9 @@ def make_products_(model: nn.Module, own_classes: Collection[str] = ()) -> None:
 
 
 class GatedProduct(NoisyLayer):
-    """A layer of another class whose inputs have gates; its own forward gets the gated inputs.
+    """A subclass of a torch layer with gated inputs; its own forward receives them.
 
-    The class of a module becomes a subclass of this one, of the noisy layer of its parent and of its own.
+    The module's class becomes a subclass of three: this one, the noisy version of the torch layer, and its own.
     """
 
     plain: ClassVar[type[nn.Module]] = nn.Module
@@ -187,20 +187,20 @@ class GatedProduct(NoisyLayer):
         return out if output_gate is None else output_gate(out)
 
     def make_plain_(self, threshold: float | None = None) -> None:
-        """Fold the gates into the computed weight; the layer is then one of torch.
+        """Fold the gates into the computed weight; the layer becomes a plain torch layer.
 
         Raises:
-            ValueError: If its forward computes something else by now.
+            ValueError: If its forward no longer computes a product.
         """
         become_noisy_product_(self)
         self.make_plain_(threshold)
 
     def strip_(self) -> None:
-        """Remove the gates: the layer is again what it was."""
+        """Remove the gates and restore the original class."""
         super().strip_()
-        self.__class__ = type(self).plain  # type: ignore[assignment]  # the class that it had
+        self.__class__ = type(self).plain  # type: ignore[assignment]  # the original class
 
-    def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle wants it
+    def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle requires
         return _blank, (type(self).plain,), self.__dict__
 
 
@@ -208,7 +208,7 @@ _CLASSES: dict[type[nn.Module], type[GatedProduct]] = {}
 
 
 def gated_product_class(plain: type[nn.Module]) -> type[GatedProduct]:
-    """The class of such a layer with gates, the same one for each class."""
+    """The gated version of a layer's class; the same class always gives the same result."""
     if plain not in _CLASSES:
         noisy = LAYERS[next(base for base in BASES if issubclass(plain, base))]
         name, contents = f"Gated{plain.__name__}", {"__module__": __name__, "plain": plain}
@@ -224,10 +224,10 @@ def _blank(plain: type[nn.Module]) -> GatedProduct:
 
 @contextmanager
 def _without_gates(module: GatedProduct) -> Iterator[nn.Module]:
-    """The layer with its own class and without its gates, which come back with the class unless that was changed."""
+    """Temporarily give a layer its original class without gates; a class that is changed meanwhile is kept."""
     kind = type(module)
     gates = {name: module._modules.pop(name) for name in module.gate_names if name in module._modules}
-    module.__class__ = kind.plain  # type: ignore[assignment]  # for a moment
+    module.__class__ = kind.plain  # type: ignore[assignment]  # temporarily
     try:
         yield module
     finally:
@@ -237,26 +237,26 @@ def _without_gates(module: GatedProduct) -> Iterator[nn.Module]:
 
 
 def can_be_product(module: nn.Module) -> bool:
-    """Whether a layer of another class computes a product; on the meta device it is taken for one."""
+    """Whether a subclass of a torch layer computes a product; on the meta device this is assumed."""
     is_outline = any(parameter.is_meta for parameter in module.parameters())
     return base_of(module) is not None and (is_outline or computed_weight(module) is not None)
 
 
 def is_still_product(module: GatedProduct) -> bool:
-    """Whether the forward of a layer with gates still computes a product; on the meta device it is taken for one."""
+    """Whether the forward of a gated layer still computes a product; on the meta device this is assumed."""
     with _without_gates(module) as plain:
         return can_be_product(plain)
 
 
 def become_noisy_product_(module: GatedProduct) -> None:
-    """Let a layer with gates go on as the noisy layer of its parent, with the weight that it computes.
+    """Turn a gated layer into the noisy version of its torch layer, with the weight that it computes, in place.
 
     Raises:
-        ValueError: If its forward computes something else than a product by now.
+        ValueError: If its forward no longer computes a product.
     """
     name = type(module).plain.__name__
     with _without_gates(module) as plain:
         done = make_product_(plain)
     if not done:
-        raise ValueError(f"{name} must compute a product with its inputs; by now it does not.")
+        raise ValueError(f"{name} must compute a product with its inputs; it no longer does.")
     module.__class__ = LAYERS[type(module)]  # type: ignore[assignment]

@@ -67,13 +67,13 @@ class _NoisyConv(_NoisyConvNd):
             input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), none
         elif self.padding == "same":
             input, padding = self._same(input)
-        else:  # read here, as torch does, since networks are known to change it after the layer was made
+        else:  # read at every call, as torch does, since some networks change it after construction
             padding = none if isinstance(self.padding, str) else self.padding
         product = Convolution(self.stride, padding, self.dilation, output_padding=none, groups=self.groups)
         return self._batched(input, product)
 
     def _same(self, input: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """The padding 'same': half of what the kernel takes away on each side, and an odd rest at the end."""
+        """The padding 'same': half of what the kernel removes on each side; an odd remainder goes to the end."""
         taken = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
         if any(t % 2 for t in taken):
             input = F.pad(input, [zeros for t in reversed(taken) for zeros in (0, t % 2)])
@@ -93,7 +93,7 @@ class _NoisyConvTranspose(_NoisyConvNd, ConvTransposeNd):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """The layer's output, with noise in training."""
-        padding = cast(tuple[int, ...], self.padding)  # a transposed convolution has numbers only
+        padding = cast(tuple[int, ...], self.padding)  # never a string for a transposed convolution
         extra = tuple(output_padding(self, input, output_size))
         product = Convolution(self.stride, padding, self.dilation, True, extra, self.groups)
         return self._batched(input, product)

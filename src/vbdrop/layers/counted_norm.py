@@ -2,8 +2,8 @@
 
 A zero channel adds nothing to a sum over channels, but it counts in the mean: after its removal, the others must be
 normalised as if it were still there. If a share ``s`` of the channels remains, with mean ``m``, then all channels
-together have the mean ``M = s m``, the variance ``s E[(x - M)^2] + (1 - s) M^2``, where ``E`` is the mean over those
-that remain, and ``s`` times their mean square. Group normalisation with one group also normalises over the positions.
+together have the mean ``M = s m``, the variance ``s E[(x - M)^2] + (1 - s) M^2`` and the mean square ``s E[x^2]``,
+where ``E`` is the mean over those that remain. Group normalisation with one group also normalises over the positions.
 """
 
 import copy
@@ -18,16 +18,16 @@ EPSILONS = ("eps", "variance_epsilon", "epsilon")
 """The attributes under which normalisation classes store the constant that they add to the variance."""
 
 SCALES = (1.0, 1e-4, 0.0)
-"""The scales of the inputs that a norm is tried on; the small ones show the constant that it adds."""
+"""The scales of the test inputs for a norm; the small ones reveal the constant that it adds."""
 
 
 class CountedNorm(nn.Module):
-    """The shared part of both kinds; `count_` turns a plain normalisation into one of them.
+    """The shared part of all kinds; `count_` turns a plain normalisation into one of them.
 
     Attributes:
         count: The number of channels over which the mean is taken.
         from_end: The channels' axis, counted from the end: 1 for the last one.
-        scale: A factor for each channel, applied first, as a gate was; None for no factor.
+        scale: A factor for each channel, applied to the input as a gate was; None for no factor.
     """
 
     count: int
@@ -72,16 +72,16 @@ class CountedLayerNorm(CountedNorm):
 
 
 def standardised(x: Tensor, axes: list[int], share: float, eps: float) -> Tensor:
-    """Normalise what is left of some features by the mean and the variance of all of them.
+    """Normalise the remaining features by the mean and the variance of all of them.
 
-    Means of numbers and of squares, since `torch.var_mean` takes ten times as long on a CPU; in float32 for half
-    precision, where a square can be too large.
+    It uses means of values and of squares, since `torch.var_mean` takes ten times as long on a CPU. Half precision is
+    computed in float32, since a square can overflow.
 
     Args:
         x: The features.
-        axes: Those of the channels, and of the positions that are normalised together.
-        share: The share of the channels that is left.
-        eps: What is added to the variance.
+        axes: The axes of the channels, and of the positions that are normalised together.
+        share: The share of the channels that remains.
+        eps: The constant that is added to the variance.
 
     Example:
         >>> x = torch.tensor([[1.0, 2.0, 0.0, 0.0]])
@@ -102,7 +102,7 @@ def _affine(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
 
 
 class CountedGroupNorm(CountedNorm):
-    """Group normalisation with one group of ``count`` channels, of which all others are zero at every position.
+    """Group normalisation with one group of ``count`` channels; those not present are zero at every position.
 
     Example:
         >>> x, norm = torch.randn(2, 3, 4), nn.GroupNorm(1, 3)
@@ -141,10 +141,10 @@ class CountedRMSNorm(CountedNorm):
 
 
 KINDS: dict[str, type[CountedNorm]] = {"layer": CountedLayerNorm, "rms": CountedRMSNorm, "group": CountedGroupNorm}
-"""The formulas, by name; in files by their order."""
+"""The formulas, by name; files refer to them by their order."""
 
 CENTRING = ("layer", "group")
-"""Those of which a channel that enters as zero leaves as something else."""
+"""The formulas that subtract a mean, so that a zero channel does not stay zero."""
 
 
 def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> CountedNorm:
@@ -157,7 +157,7 @@ def count_(module: nn.Module, kind: str, count: int, from_end: int = 1) -> Count
         from_end: The channels' axis, counted from the end.
 
     Raises:
-        ValueError: If the constant that it adds to the variance is unknown; then nothing is changed.
+        ValueError: If the constant that it adds to the variance is unknown; nothing is changed then.
     """
     check_epsilon(module, kind)
     parameters, attributes = module._parameters, {"count": count, "from_end": from_end, "eps": epsilon_of(module)}
@@ -174,20 +174,20 @@ def epsilon_of(module: nn.Module) -> float | None:
 
 
 def check_epsilon(module: nn.Module, kind: str) -> None:
-    """Check that the constant which a normalisation adds to the variance is known.
+    """Check that the constant that a normalisation adds to the variance is known.
 
     Raises:
-        ValueError: If it is not, and the kind has none of its own.
+        ValueError: If it is not known and the kind has no default.
     """
     if kind in CENTRING and epsilon_of(module) is None:
         raise ValueError(f"{type(module).__name__} must have a float under one of {', '.join(EPSILONS)}; it has none.")
 
 
 def kind_of(module: nn.Module, count: int, from_end: int = 1) -> str | None:
-    """The formula that a module computes, found out by trying; None if it is none of `KINDS`.
+    """The formula that a module computes, found by testing it; None if it is none of `KINDS`.
 
     Args:
-        module: A module; it is tried only if it has no parameters besides ``weight`` and ``bias``.
+        module: A module; it is tested only if it has no parameters besides ``weight`` and ``bias``.
         count: The number of its channels.
         from_end: The channels' axis, counted from the end.
 

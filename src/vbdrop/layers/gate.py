@@ -57,7 +57,7 @@ class Gate(Variational):
 
     @torch.no_grad()
     def values(self, threshold: float | None = None) -> Tensor:
-        """What each unit is multiplied by without noise: zero where its gate is dead."""
+        """The factor of each unit without noise: zero where its gate is dead."""
         (entry,) = self.variational()
         return masked(entry.mean, ~entry.dead(threshold))
 
@@ -66,7 +66,7 @@ class Gate(Variational):
         return self.gated(x, self.axis)
 
     def gated(self, x: Tensor, axis: int) -> Tensor:
-        """The gated features, with the units on this axis, counted from the end."""
+        """The gated features, where the units are on this axis, counted from the end."""
         weight, log_sigma2 = self.surviving(self.weight, self.log_sigma2)
         if self.training:
             gated = noisy_gates if self.fused else noisy_gates_reference
@@ -88,8 +88,8 @@ class Gate(Variational):
         """The output of a linear layer whose inputs go through these gates, in one call.
 
         Returns:
-            The output; None where the gates have to be called by themselves: in eval, for their hooks or a forward of
-            their own, or where the kernel cannot take the tensors.
+            The output; None if the gates must be called separately: in eval mode, if they have hooks or their own
+            forward, or if the kernel cannot take the tensors.
         """
         hooks = has_forward_hooks(self) or self._backward_hooks or self._backward_pre_hooks
         own_forward = type(self) is not Gate or "forward" in self.__dict__

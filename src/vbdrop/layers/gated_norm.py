@@ -12,8 +12,8 @@ from vbdrop.layers.shared_gate import SharedGate
 class GatedNorm(nn.Module):
     """A normalisation whose channels have gates that it shares with the other readers of the stream.
 
-    What enters is multiplied by the gates. A channel that is zero then leaves RMS normalisation as zero, but layer and
-    group normalisation as its shift and minus the mean, so that what leaves is multiplied by the same draw, too.
+    The input is multiplied by the gates. RMS normalisation then keeps a zero channel zero, but layer and group
+    normalisation subtract the mean and add the shift, so their output is multiplied by the same draw too.
 
     `gate_norm_` changes the class of a module to a subclass of this one and of the module's own.
     """
@@ -35,7 +35,7 @@ class GatedNorm(nn.Module):
         """Fold the gates into the normalisation, which becomes a `CountedNorm` with a scale.
 
         Args:
-            threshold: The ``log_alpha`` at or above which channels are dead; None for each one's own.
+            threshold: The ``log_alpha`` at or above which channels are dead; None uses each gate's own.
         """
         values, kind, from_end = self.gate.values(threshold), self.kind, -self.gate.axis
         self.strip_()
@@ -55,9 +55,9 @@ class GatedNorm(nn.Module):
         """Remove the gates and restore the original class."""
         self._modules.pop("gate")
         self.__dict__.pop("kind")
-        self.__class__ = type(self).plain  # type: ignore[assignment]  # the class that it had
+        self.__class__ = type(self).plain  # type: ignore[assignment]  # the original class
 
-    def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle wants it
+    def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle requires
         return _blank, (type(self).plain,), self.__dict__
 
 
@@ -83,7 +83,7 @@ def gate_norm_(module: nn.Module, kind: str, gate: SharedGate) -> None:
 
     Args:
         module: The normalisation.
-        kind: Its formula, as `vbdrop.layers.counted_norm.kind_of` gives it.
+        kind: Its formula, as returned by `vbdrop.layers.counted_norm.kind_of`.
         gate: The gates.
 
     Example:

@@ -1,4 +1,4 @@
-"""Layers of other packages: they join the table once the user has imported the package; vbdrop imports none itself."""
+"""Layers of other packages: they are added to the table once the user has imported the package; vbdrop imports none."""
 
 import importlib
 import sys
@@ -17,7 +17,7 @@ IMPORTED: dict[str, tuple[str, type[NoisyLayer]]] = {
 
 
 def add_imported_layers_() -> None:
-    """Add the layers of packages that have been imported since the last call to the table.
+    """Add to the table the layers of packages that have been imported since the last call.
 
     Example:
         >>> add_imported_layers_()
@@ -31,7 +31,7 @@ def add_imported_layers_() -> None:
 
 
 def _join(name: str, plain: type[nn.Module], noisy: type[NoisyLayer]) -> None:
-    """Create the noisy class of a plain layer as an attribute of this module, where pickle finds it too."""
+    """Create the noisy class of a plain layer as an attribute of this module, so that pickle finds it."""
     joined = type(name, (noisy, plain), {"__module__": __name__, "__doc__": f"`{plain.__module__}.{name}` with noise."})
     globals()[name] = LAYERS[plain] = joined
 

@@ -40,11 +40,11 @@ class InputsFirstLinear(NoisyLayer):
         return self.weight.shape[1]
 
     def per_input(self, values: Tensor) -> Tensor:
-        """A column, as the weight's rows are the inputs."""
+        """A column, since the weight's rows are the inputs."""
         return values.unsqueeze(1)
 
     def per_output(self, values: Tensor) -> Tensor:
-        """A row, as the weight's columns are the outputs."""
+        """A row, since the weight's columns are the outputs."""
         return values.unsqueeze(0)
 
     def forward(self, x: Tensor) -> Tensor:

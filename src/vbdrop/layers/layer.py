@@ -42,7 +42,7 @@ class NoisyLayer(Variational):
 
     wide_parameters: ClassVar[tuple[str, ...]] = ("log_sigma2", "log_alpha")
     draws_per_call: ClassVar[bool] = False
-    """Whether all samples of a batch share one draw of the noise, because weights and not outputs are sampled."""
+    """Whether all samples of a batch share one draw of the noise, because weights rather than outputs are sampled."""
     noise: Weights | Rates | None = None
     """The mode of the weights; None if only gates were added."""
     weight: Tensor
@@ -153,7 +153,7 @@ class NoisyLayer(Variational):
         """Fold masks and gates into ``weight`` and ``bias`` and remove everything variational.
 
         Args:
-            threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+            threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
         """
         for entry in self.variational():
             self.weight.copy_(masked(self.weight, ~entry.dead(threshold)))
@@ -210,7 +210,7 @@ class NoisyLayer(Variational):
     # the forward
 
     def noisy_forward(self, x: Tensor, product: Product) -> Tensor:
-        """Gate, product (with noise if it is on), gate: every layer's forward calls this."""
+        """Gate, product (with noise if it is on), gate; the forward of every layer calls this."""
         gate, output_gate = self._modules.get("gate"), self._modules.get("output_gate")
         out: Tensor | None = None
         if isinstance(gate, Gate | SharedGate) and self.noise is None and type(product) is MatrixProduct:
@@ -250,7 +250,7 @@ class NoisyLayer(Variational):
             for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
                 if has_weights and not any(key.startswith(below) for key in state_dict):
                     gate.reset_parameters()
-                    state_dict.update(gate.state_dict(prefix=below))  # torch looks here next, for the gate
+                    state_dict.update(gate.state_dict(prefix=below))  # where torch looks for the gate next
         rates = {name: self._rate_name(name) for name in (self.matrices if self.noise is not None else ())}
         if not has_weights or any(prefix + rate in state_dict for rate in rates.values()):
             super()._load_from_state_dict(state_dict, prefix, *args)

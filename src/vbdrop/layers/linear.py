@@ -33,11 +33,11 @@ class Linear(NoisyLayer, nn.Linear):  # type: ignore[misc]  # torch's stub has n
         return self.out_features
 
     def per_input(self, values: Tensor) -> Tensor:
-        """A row, as the weight's columns are the inputs."""
+        """A row, since the weight's columns are the inputs."""
         return values.unsqueeze(0)
 
     def per_output(self, values: Tensor) -> Tensor:
-        """A column, as the weight's rows are the outputs."""
+        """A column, since the weight's rows are the outputs."""
         return values.unsqueeze(1)
 
     def forward(self, input: Tensor) -> Tensor:

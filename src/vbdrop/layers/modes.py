@@ -13,7 +13,7 @@ Filter: TypeAlias = Callable[[nn.Module, str], bool]
 """Selects modules, given the module and its fully qualified name: ``(module, fqn) -> bool``, as torchao does."""
 
 Per: TypeAlias = Literal["weight", "unit", "layer"]
-"""What shares one learned rate: nothing, all weights of an input unit or channel, or all weights of a layer."""
+"""What has one learned rate: each weight, each input unit or channel, or the whole layer."""
 
 
 Cost: TypeAlias = Literal["weights", "macs"]
@@ -73,7 +73,7 @@ class Units:
     """Every unit learns a gate; units that carry only noise are dropped, and the layers around them shrink.
 
     Gates sit on the inputs of a layer: each input feature of a linear layer, each input channel of a convolution.
-    Image channels get no gates: those of the first convolution, and of any with at most four input channels.
+    Image channels get no gates: those of the first convolution, and of any other with at most four input channels.
 
     Attributes:
         prior: The prior's name or a `vbdrop.priors.Prior`.
@@ -120,7 +120,7 @@ class Rates:
     """Gaussian dropout that learns its own rates; nothing is ever removed.
 
     Attributes:
-        per: What has a rate of its own: each ``"weight"``, each input ``"unit"``, or each ``"layer"``.
+        per: What has its own rate: each ``"weight"``, each input ``"unit"``, or each ``"layer"``.
         prior: The prior's name or a `vbdrop.priors.Prior`.
         rate: The initial dropout rate p, between 0 and 1; ``alpha = p / (1 - p)``.
         filter_fn: Chooses the layers, ``(module, fqn) -> bool``; None for all.
@@ -158,7 +158,7 @@ class Rates:
 
 
 Mode: TypeAlias = Weights | Units | Rates
-"""Any of the three."""
+"""Any of the three modes."""
 
 
 def without_filters(mode: Mode) -> Mode:

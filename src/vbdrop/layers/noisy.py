@@ -1,4 +1,4 @@
-"""The description that a variational module gives of each tensor of noisy weights that it holds."""
+"""How a variational module describes each tensor of noisy weights that it holds."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class NoisyTensor:
 
     @torch.no_grad()
     def log_alpha_full(self) -> Tensor:
-        """The ``log_alpha`` of every weight, detached, of the means' shape; gathered where it is distributed."""
+        """The ``log_alpha`` of every weight, detached, in the means' shape; gathered if it is distributed."""
         rate = whole_tensor(self.rate.detach())
         if self.log_alpha is None:
             full = log_alpha_of(whole_tensor(self.mean.detach()).to(rate.dtype), rate)
@@ -63,7 +63,8 @@ class NoisyTensor:
     def dead(self, threshold: float | None = None) -> Tensor:
         """Which weights are dead, at this threshold or at their own: a boolean tensor of the means' shape.
 
-        If the parameters are distributed over processes (``DTensor``), all processes must call it; each gets all of it.
+        If the parameters are distributed over processes (``DTensor``), all processes must call this; each gets the
+        whole result.
         """
         limit = self.threshold if threshold is None else threshold
         if self.threshold is None or limit is None:
@@ -76,7 +77,7 @@ class NoisyTensor:
 
     @torch.no_grad()
     def zero_means_(self, mask: Tensor) -> None:
-        """Set these means to zero, in place: a mask of the whole tensor, also where it is distributed."""
+        """Set these means to zero, in place; the mask covers the whole tensor even if it is distributed."""
         local_shard(self.mean).masked_fill_(shard_like(mask, self.mean), 0.0)
 
     def kl(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Recurrent layers with noisy weights or gates: LSTM, GRU and RNN.
 
-The weights are drawn once per call and used for all steps and all sequences of the batch, as the masks of variational
-RNN dropout are for one sequence (Gal and Ghahramani 2016). The noise cannot be drawn at the output of a product, since
-the same weights are used again in the next step. A gate is multiplied into the weights that read its unit.
+The weights are drawn once per call and used for all steps and all sequences of the batch; variational RNN dropout draws
+its masks once per sequence (Gal and Ghahramani 2016). The noise cannot be drawn at the output of a product, since the
+next step uses the same weights again. A gate is multiplied into the weights that read its unit.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
     """
 
     draws_per_call: ClassVar[bool] = True
-    bias: bool  # type: ignore[assignment]  # of a recurrent layer: whether it has biases
+    bias: bool  # type: ignore[assignment]  # in a recurrent layer: whether it has biases
 
     @property
     def matrices(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         return means.shape[1]
 
     def per_input(self, values: Tensor) -> Tensor:
-        """A row, as the columns of every matrix are its inputs."""
+        """A row, since the columns of every matrix are its inputs."""
         return values.unsqueeze(0)
 
     def per_output(self, values: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
 
         Args:
             mode: `Weights`, `Rates` or `Units`.
-            inputs: For `Units`: whether the inputs of the first layer are gated, too.
+            inputs: For `Units`: whether the inputs of the first layer are gated too.
             outputs: Ignored: the hidden units, which are the outputs, always have gates.
         """
         if not isinstance(mode, Units):
@@ -96,7 +96,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
                             below[name.removeprefix("weight_")] = gate
 
     def _share(self, matrix: str, gates: dict[str, Gate]) -> None:
-        """Gate the inputs of a matrix, given in order; gates that no other matrix owns yet become its submodules."""
+        """Gate the inputs of a matrix, in order; gates that no other matrix owns yet become its submodules."""
         taken = {id(gate) for module in self.modules() if isinstance(module, SharedGate) for gate in module.all_gates}
         own = {name: gate for name, gate in gates.items() if id(gate) not in taken}
         count = sum(gate.weight.numel() for gate in gates.values())
@@ -114,7 +114,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         """Fold masks and gates into the weights and remove everything variational.
 
         Args:
-            threshold: The ``log_alpha`` at or above which weights and units are dead; None for each one's own.
+            threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
         """
         for entry in self.variational():
             entry.mean.copy_(masked(entry.mean, ~entry.dead(threshold)))
@@ -125,8 +125,8 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
                 weight.mul_(self.per_input(gate.values(threshold).to(weight.dtype)))
         self.strip_()
 
-    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
-        """The output and the final states; in training with noise, drawn once."""
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as in torch
+        """The output and the final states; training draws the noise once per call."""
         names = flat_weight_names(self)
         drawn = {name: self._drawn(name) for name in self.matrices}
         return recurrent(self, [drawn[name] if name in drawn else getattr(self, name) for name in names], input, hx)
@@ -145,7 +145,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         return weight
 
     def _posterior(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """The means and standard deviations of a weight matrix for one call; None without noise."""
+        """The means of a weight matrix for one call, and its standard deviations; None without noise."""
         mean, rate = getattr(self, name), getattr(self, self._rate_name(name))
         if not isinstance(self.noise, Weights):
             deviation = torch.exp(0.5 * self._expand_rate(self._bounded(rate))) * mean.to(rate.dtype)
@@ -159,7 +159,7 @@ class NoisyRecurrent(NoisyLayer, nn.RNNBase):
         return masked(mean, keep | (mean == 0)), masked(deviation, keep) if self.sampling else None
 
     def flatten_parameters(self) -> None:
-        """Do nothing: a call does not use the weights that cuDNN would keep in one block."""
+        """Do nothing: a call does not use the weights that cuDNN would store in one block."""
 
 
 class LSTM(NoisyRecurrent, nn.LSTM):

@@ -51,11 +51,11 @@ def recurrent(module: nn.RNNBase, weights: Sequence[Tensor], input: Any, hx: Any
     """The result of ``module.forward(input, hx)`` with the given weights instead of the module's own.
 
     Args:
-        module: The recurrent layer, for its settings.
-        weights: The weights and biases, in the order of the layer's own.
+        module: The recurrent layer, which provides the settings.
+        weights: The weights and biases, in the layer's own order.
         input: A batch of sequences, one sequence, or a `torch.nn.utils.rnn.PackedSequence`.
-        hx: The initial states, as torch takes them; zeros if None. If layers or directions differ in size, each
-            state is a sequence of tensors, one for each layer and direction.
+        hx: The initial states, in torch's format; zeros if None. If layers or directions differ in size, each state is
+            a sequence of tensors, one for each layer and direction.
 
     Returns:
         The output, and the final states in the form of ``hx``.

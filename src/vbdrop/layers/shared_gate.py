@@ -9,7 +9,7 @@ from vbdrop.layers.gate import Gate
 
 
 class SharedGate(nn.Module):
-    """Multiplies a layer's inputs by gates that other layers use, too; each layer draws its own noise.
+    """Multiplies a layer's inputs by gates that other layers use too; each layer draws its own noise.
 
     Each gate belongs to a group of channels and is a submodule of the first layer that reads the group. Several inputs
     can share one gate and its noise: all pixels of a flattened channel, or all features of a head.
@@ -37,14 +37,14 @@ class SharedGate(nn.Module):
         self.axis = axis
         for name, gate in own.items():
             self.add_module(name, gate)
-        self.__dict__["gates"] = tuple(gates)  # a tuple, so that torch registers no gate of another layer
+        self.__dict__["gates"] = tuple(gates)  # a tuple, so that torch does not register other layers' gates
         self.set_index_(index)
 
     def set_index_(self, index: Tensor) -> None:
         """Set which gate each input has."""
         count = sum(gate.weight.numel() for gate in self.all_gates)
         one_each = len(index) == count and bool((index.cpu() == torch.arange(count)).all())
-        self.index = index  # not a buffer: a moving average of the buffers would change these numbers
+        self.index = index  # not a buffer: a moving average over buffers would change the index
         self._one_gate = len(self.all_gates) == 1 and one_each
         self._all_gated = bool((index >= 0).all())
 
@@ -62,7 +62,7 @@ class SharedGate(nn.Module):
 
     @property
     def all_gates(self) -> tuple[Gate, ...]:
-        """All gates that are used here, those of other layers included."""
+        """All gates that are used here, including those of other layers."""
         gates: tuple[Gate, ...] = self.__dict__["gates"]
         return gates
 

@@ -9,19 +9,19 @@ from vbdrop.layers.recurrent_forward import GATES, cell_names, recurrent, sizes_
 
 
 class _Unequal(nn.RNNBase):
-    """The forward of a recurrent layer that takes all sizes from its weights.
+    """A recurrent layer whose forward reads all sizes from its weights.
 
-    Parameters, arguments and results are those of the torch layer, with one exception: the states, which torch stacks
-    into one tensor, are tuples with one tensor [batch, units] for each layer and direction, in the same order, so that
-    ``h_n[-1]`` means what it did before. Initial states have the same form.
+    Parameters, arguments and results are those of the torch layer, with one exception: torch stacks the states into one
+    tensor, while here they are tuples with one tensor [batch, units] for each layer and direction, in the same order,
+    so that ``h_n[-1]`` means the same as before. Initial states have the same form.
     """
 
-    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as torch's own
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: ANN401 -- as in torch
         """The output and the final states."""
         return recurrent(self, [getattr(self, name) for name in flat_weight_names(self)], input, hx)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: cuDNN has no layers of unequal sizes."""
+        """Do nothing: cuDNN does not support layers of unequal sizes."""
 
     def extra_repr(self) -> str:
         """Torch's own description, with the sizes of all layers and directions."""
@@ -62,11 +62,11 @@ def refit_(module: nn.RNNBase) -> None:
     """Update a recurrent layer to the shapes of its weights: its numbers of units and, if it is plain, its class.
 
     Args:
-        module: One of torch's recurrent layers, one with unequal sizes, or a converted one.
+        module: A torch recurrent layer, one with unequal sizes, or a converted one.
 
     Raises:
-        ValueError: If the shapes do not fit each other. Torch's kernels do not check them, and would read past the end
-            of a tensor.
+        ValueError: If the shapes are inconsistent. Torch's kernels do not check them and would read past the end of a
+            tensor.
 
     Example:
         >>> import torch
@@ -87,7 +87,7 @@ def refit_(module: nn.RNNBase) -> None:
 
 
 def check_shapes(module: nn.RNNBase) -> list[tuple[int, int]]:
-    """Check that the weights of a recurrent layer fit each other.
+    """Check that the weights of a recurrent layer have consistent shapes.
 
     Returns:
         The numbers of hidden units and of output units of each layer and direction.

@@ -12,15 +12,15 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.noisy import NoisyTensor
 
 NO_VARIANCE = -80.0
-"""The log variance that stands for no noise: far below the precision of any weight, yet its square fits in float32."""
+"""The log variance that stands for no noise: negligible for any weight, yet the variance is still a normal float32."""
 
 
 class Variational(nn.Module):
     """A module that holds noisy weights.
 
-    `kl`, `rates`, masks and `param_groups` see a model only through `variational`, so a new kind of layer only
-    has to yield its tensors. Parameters named in ``wide_parameters`` stay in float32 (or wider) when the module is
-    cast to half precision.
+    `kl`, `rates`, masks and `param_groups` see a model only through `variational`, so a new kind of layer only needs
+    to yield its tensors. Parameters named in ``wide_parameters`` stay in float32 (or wider) when the module is cast to
+    half precision.
     """
 
     wide_parameters: ClassVar[tuple[str, ...]] = ()

@@ -30,8 +30,8 @@ def lenet_500_300(*, inputs: int = 784, classes: int = 10) -> MLP:
 class LeNet5(nn.Module):
     """LeNet-5-Caffe for 28 x 28 images: 20-50-800-500, 430,500 weights.
 
-    Caffe's own definition has no activation between the convolutions. The pruning papers put a ReLU after each of
-    them, and so does this one.
+    Caffe's own definition has no activation between the convolutions. Like the pruning papers, this network has a ReLU
+    after each of them.
 
     Args:
         classes: The number of outputs.

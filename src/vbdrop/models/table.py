@@ -49,7 +49,7 @@ def build(name: str, **arguments: float) -> nn.Module:
         **arguments: Passed to its factory, such as ``units``, ``scale``, ``width`` or ``classes``.
 
     Raises:
-        ValueError: The name is not in the table, or the network does not take an argument.
+        ValueError: If the name is not in the table, or the network does not take an argument.
 
     Example:
         >>> build("kingma-cnn", scale=2).fc1

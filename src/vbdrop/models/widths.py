@@ -1,4 +1,4 @@
-"""Checks layer widths given by the user, and scales them by a factor."""
+"""Check layer widths given by the user, and scale them by a factor."""
 
 import math
 from numbers import Real

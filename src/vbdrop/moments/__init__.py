@@ -1,4 +1,4 @@
-"""Propagates means and variances through a network in one pass, as an alternative to sampling its noise."""
+"""Propagate means and variances through a network in one pass, as an alternative to sampling its noise."""
 
 from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.propagation import propagate_moments

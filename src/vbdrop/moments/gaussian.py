@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 METADATA = ("shape", "dtype", "device", "ndim", "dim", "size", "numel", "is_floating_point")
-"""What a forward may read of a tensor without using its values."""
+"""The attributes and methods of a tensor that a forward may use without reading its values."""
 
 OPERATORS = (
     *("__pow__", "__rpow__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__matmul__"),
     *("__rmatmul__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__and__", "__or__", "__xor__"),
     *("__invert__", "__abs__", "__bool__", "__float__", "__int__"),
 )
-"""The operators without a rule; Python would compare by identity, or not name the module."""
+"""The operators without a rule; otherwise Python would compare by identity, or raise an error without the module."""
 
 
 class NoRuleError(TypeError):
@@ -29,7 +29,7 @@ class NoRuleError(TypeError):
 
 
 class Moments:
-    """Independent normal numbers in place of a tensor: `torch` functions and methods of it return moments again.
+    """Independent normal numbers in place of a tensor; torch functions and tensor methods return moments again.
 
     Args:
         mean: The mean of each entry.
@@ -57,9 +57,9 @@ class Moments:
         return Moments(change(self.mean_), change(self.variance))
 
     def overwrite_(self, other: "Moments") -> "Moments":
-        """Write other moments into these tensors, so that all names and views see them, as after `relu_`.
+        """Write other moments into these tensors, so that all references and views see them, as after `relu_`.
 
-        Means and variances are viewed and copied exactly where the values of a forward are.
+        Means and variances are viewed or copied exactly where the forward views or copies values.
         """
         self.mean_.copy_(other.mean_)
         self.variance.copy_(other.variance)
@@ -96,7 +96,7 @@ class Moments:
         self.mean_[index], self.variance[index] = mean, variance
 
     def __add__(self, other: "Moments | Tensor | float") -> "Moments":
-        """The sum; two moments count as independent."""
+        """The sum; two moments are treated as independent."""
         if isinstance(other, Moments):
             return Moments(self.mean_ + other.mean_, self.variance + other.variance)
         mean = self.mean_ + other
@@ -141,7 +141,7 @@ class Moments:
 
 
 def _applied(name: str, rule: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-    """What a rule returns; arguments that it does not take have no rule."""
+    """Apply a rule; arguments that it does not accept raise `NoRuleError`."""
     if "input" in kwargs:
         args = (kwargs.pop("input"), *args)
     try:

@@ -15,11 +15,11 @@ from vbdrop.moments.gaussian import Moments, NoRuleError
 from vbdrop.moments.products import Map, product
 
 FORWARDS = frozenset({Linear.forward, Conv1d.forward, ConvTranspose1d.forward, Gate.forward})
-"""The forwards that have a rule; convolutions in two and three dimensions share that of one dimension."""
+"""The forwards that have a rule; convolutions in two and three dimensions share the one for one dimension."""
 
 
 def has_rule(module: Variational) -> bool:
-    """Whether a layer or gate has a forward of this library; another class may compute something else.
+    """Whether a layer or gate uses this library's forward; another class may compute something else.
 
     Example:
         >>> from vbdrop.layers import Units
@@ -55,7 +55,7 @@ def gated(gate: Gate, x: Moments | Tensor) -> Moments:
     """The moments of a gate's output: ``z x`` with independent z and x.
 
     ``Var(z x) = Var(z) (Var(x) + E(x)^2) + E(z)^2 Var(x)``. One z is shared over space, which the variances of single
-    values do not capture: the variance of a sum over positions comes out too small.
+    values do not capture, so the variance of a sum over positions is underestimated.
 
     Example:
         >>> from vbdrop.layers import Units
@@ -102,7 +102,7 @@ def _transposed_map(layer: ConvTransposeNd, output_size: list[int] | None) -> Ma
     dims = len(layer.kernel_size)
     convolve: Callable[..., Tensor] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
     stride, dilation = list(layer.stride), list(layer.dilation)
-    padding = list(cast(tuple[int, ...], layer.padding))  # for a transposed convolution always numbers
+    padding = list(cast(tuple[int, ...], layer.padding))  # never a string for a transposed convolution
 
     def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         extra = output_padding(layer, x, output_size)

@@ -18,7 +18,7 @@ MOVING = (
     *("flatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "contiguous", "clone", "movedim"),
     *("unflatten", "expand", "detach", "float", "double", "select", "narrow", "swapaxes", "t"),
 )
-"""Methods that change shape, order or dtype, in the same way for means and variances."""
+"""Methods that change shape, order or dtype in the same way for means and variances."""
 
 SMOOTH: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -45,7 +45,7 @@ def _moved(name: str) -> Callable[..., Moments]:
 
 
 def _pointwise(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a function that also exists in place."""
+    """The rule of a function that also has an in-place variant."""
 
     def apply(x: Moments | Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:  # noqa: ANN401
         if not inplace:
@@ -69,7 +69,7 @@ def _averaged(x: Moments, dim: Any = None, keepdim: bool = False) -> Moments:  #
 
 
 def _kept(x: Moments, p: float = 0.5, training: bool = True, inplace: bool = False) -> Moments:
-    """The rule of dropout that is off."""
+    """The rule for dropout, which must be off."""
     if training and p > 0:
         raise NoRuleError("dropout that is on")
     return x
@@ -114,7 +114,7 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "mul": _scaled,
     **{name: quadrature(function) for name, function in SMOOTH.items()},
 }
-"""Functions that also exist in place: as ``relu_``, or with ``inplace=True``."""
+"""Functions that also have in-place variants: such as ``relu_``, or with ``inplace=True``."""
 
 POOLS = {
     f"{name}{dims}d": rule(dims)

@@ -21,7 +21,7 @@ NODES = 32
 """The nodes of the quadrature, which is exact for polynomials of degree 63."""
 
 HIGHEST = 30.0
-"""This many standard deviations from a kink, x is always on one side of it."""
+"""At this many standard deviations from a kink, x is treated as always being on one side of it."""
 
 
 def normal_density(a: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def normal_density(a: Tensor) -> Tensor:
 
 
 def standardised(gap: Tensor, deviation: Tensor) -> Tensor:
-    """A difference in standard deviations, at most `HIGHEST` on either side; also defined without noise.
+    """A difference in units of the standard deviation, clamped to `HIGHEST` on either side; defined even without noise.
 
     Example:
         >>> standardised(torch.tensor([3.0, -3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
@@ -113,8 +113,8 @@ def _nodes() -> tuple[tuple[float, ...], tuple[float, ...]]:
 def quadrature(function: Callable[..., Tensor]) -> Callable[..., Moments]:
     """The rule of a pointwise function, by Gauss-Hermite quadrature with 32 nodes.
 
-    It is approximate where the standard deviation is large against the scale on which the function bends: the mean of
-    tanh comes out as 0.077 instead of 0.158 for a mean of 2 and a standard deviation of 10.
+    It is approximate if the standard deviation is large compared with the scale on which the function bends: for a mean
+    of 2 and a standard deviation of 10, the mean of tanh comes out as 0.077 instead of 0.158.
 
     Args:
         function: Maps a tensor, and further arguments, to a tensor of the same shape.

@@ -1,4 +1,4 @@
-r"""Pooling of independent normal numbers: averages exactly, maxima two at a time (Clark 1961).
+r"""Pooling of independent normal numbers: averages are exact, maxima are taken two at a time (Clark 1961).
 
 The maximum of :math:`x_i \sim N(\mu_i, \sigma_i^2)`, with :math:`\theta^2 = \sigma_1^2 + \sigma_2^2` and
 :math:`a = (\mu_1 - \mu_2)/\theta`, has
@@ -38,7 +38,7 @@ def larger(first: Moments, second: Moments) -> Moments:
     theta = (first.variance + second.variance).sqrt()
     a = standardised(gap, theta)
     above, below, density = torch.special.ndtr(a), torch.special.ndtr(-a), normal_density(a)
-    lift = gap * above + theta * density  # of the mean over that of the second
+    lift = gap * above + theta * density  # of the mean above the mean of the second
     # the variance around the mean, E_2 - E^2, written without the difference of two large numbers
     variance = first.variance * above + second.variance * below - (theta * density - gap * below) * lift
     return Moments(second.mean_ + lift, variance.clamp_min(0.0))
@@ -110,7 +110,7 @@ def average_pool(dims: int) -> Callable[..., Moments]:
 
 
 def adaptive_average_pool(dims: int) -> Callable[..., Moments]:
-    """The rule of adaptive average pooling, for sizes at which every output averages the same number of inputs.
+    """The rule of adaptive average pooling, for sizes where every output averages the same number of inputs.
 
     Example:
         >>> x = Moments(torch.ones(1, 3, 4, 4), torch.ones(1, 3, 4, 4))
@@ -122,7 +122,7 @@ def adaptive_average_pool(dims: int) -> Callable[..., Moments]:
         sizes = x.mean_.shape[-dims:]
         wanted = [size if want is None else want for want, size in zip(_each(output_size, dims), sizes, strict=True)]
         if any(size % want for size, want in zip(sizes, wanted, strict=True)):
-            raise NoRuleError(f"adaptive_avg_pool{dims}d to a size that does not divide that of its input")
+            raise NoRuleError(f"adaptive_avg_pool{dims}d to a size that does not divide the size of its input")
         kernel = tuple(size // want for size, want in zip(sizes, wanted, strict=True))
         return average_pool(dims)(x, kernel)
 

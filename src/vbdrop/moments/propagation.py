@@ -20,16 +20,16 @@ def propagate_moments(model: nn.Module, x: Tensor) -> Moments:
 
     Every value is treated as normal and independent of all others. Under this assumption, the means and variances of
     linear layers, convolutions, averages, batch normalisation and piecewise linear activations (ReLU, leaky ReLU,
-    ReLU6, hardtanh) are exact. Other activations are integrated by 32 nodes, which is approximate where the standard
-    deviation is large against the function's scale; maxima are taken two at a time. Covariances are ignored: between
-    units that share an input, between the terms of a residual sum, and between positions that share a gate.
+    ReLU6, hardtanh) are exact. Other activations are integrated with 32 nodes, which is approximate if the standard
+    deviation is large compared with the function's scale; maxima are taken two at a time. Covariances are ignored:
+    between units that share an input, between the terms of a residual sum, and between positions that share a gate.
 
     Args:
         model: A converted model in eval mode.
         x: A batch of inputs.
 
     Raises:
-        NoRuleError: An operation has no rule; the message names it and the module.
+        NoRuleError: If an operation has no rule; the message names it and the module.
 
     Example:
         >>> import vbdrop

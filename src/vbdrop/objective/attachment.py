@@ -1,4 +1,4 @@
-"""The KL as a gradient that is added right before an optimizer's step, for trainers whose loss cannot be changed."""
+"""Add the gradient of the KL right before an optimizer's step, for trainers whose loss cannot be changed."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,24 +12,24 @@ from vbdrop.objective.divergence import entries_of
 
 
 class Handle:
-    """What `ELBO.attach` returns.
+    """The handle that `ELBO.attach` returns.
 
     Args:
-        remove: Undoes the attachment; called once.
+        remove: Undoes the attachment; called at most once.
     """
 
     def __init__(self, remove: Callable[[], None]) -> None:
         self._remove: Callable[[], None] | None = remove
 
     def remove(self) -> None:
-        """Detach the KL from the optimizer. Further calls change nothing."""
+        """Detach the KL from the optimizer. Further calls have no effect."""
         remove, self._remove = self._remove, None
         if remove is not None:
             remove()
 
 
 def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
-    """The optimizer itself, if the KL of the model can be added before its steps.
+    """Return the optimizer if the KL of the model can be added before its steps.
 
     Raises:
         TypeError: If it is not an optimizer, or if it evaluates the loss several times per step.
@@ -59,7 +59,7 @@ def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor
 
 
 def has_rate_gradients(model: nn.Module, optimizer: Optimizer) -> bool:
-    """Whether rates that this optimizer trains have gradients that are not zero."""
+    """Whether any rate that this optimizer trains has a nonzero gradient."""
     return any(entry.rate.grad is not None and bool(entry.rate.grad.any()) for entry, _ in _owned(model, optimizer))
 
 
@@ -68,7 +68,7 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
     """Add ``scale`` times the gradient of the KL to the ``.grad`` of the parameters that the optimizer trains.
 
     If a `torch.amp.GradScaler` leaves the unscaling to the optimizer, the existing gradients are still scaled by
-    ``optimizer.grad_scale``, so the added ones are scaled, too.
+    ``optimizer.grad_scale``, so the added ones are scaled too.
     """
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
@@ -91,9 +91,9 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
 
 
 def hook_before_step(optimizer: Optimizer, start: Callable[[], None], add: Callable[[], None]) -> Callable[[], None]:
-    """Call ``start`` before every step, and ``add`` as soon as its gradients exist.
+    """Call ``start`` before every step, and ``add`` once the step's gradients exist.
 
-    That is before the step, or after its closure has been evaluated: a closure starts by setting gradients to zero.
+    They exist before the step or, if it has a closure, after the closure has run, which first zeroes the gradients.
 
     Returns:
         A function that removes the hook.

@@ -1,7 +1,7 @@
 """Checks for problems in training that would otherwise go unnoticed.
 
 Each is reported once: non-finite numbers, rates that no optimizer trains, rates under weight decay, layers in which
-everything is dead, a warm-up that never ends, observers that no step reaches, and ranks of a process group that draw
+everything is dead, a warm-up that never ends, observers that are never called, and ranks of a process group that draw
 the same noise.
 """
 
@@ -16,10 +16,10 @@ from vbdrop.objective.divergence import noisy_tensors
 from vbdrop.objective.ranks import RankWatch
 
 LONG_EPOCH = 1000
-"""If `epoch` of a warm-up has not changed for fewer calls than this, it is not considered forgotten."""
+"""Fewer calls than this without a change of `epoch` during a warm-up are not reported."""
 
 SMALL_BATCH = 32
-"""Nor if batches of this size would not yet have covered the training set."""
+"""Nor are fewer calls than it takes to cover the training set in batches of this size."""
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
@@ -57,7 +57,7 @@ def describe_non_finite(model: nn.Module, parts: Mapping[str, Tensor]) -> str:
 
 
 class RateWatch:
-    """Detects rates that stay constant while other parameters move, as happens if the optimizer does not have them.
+    """Detects rates that stay constant while other parameters move, which means that the optimizer does not have them.
 
     Args:
         model: A converted model, before the next step of its optimizer.
@@ -70,8 +70,8 @@ class RateWatch:
     def resting(self) -> list[str]:
         """The noisy tensors whose rates have not moved since the start, reported once.
 
-        As long as no parameter has moved, there was no step, and nothing is reported. Rates that were frozen on purpose
-        (``requires_grad=False``) do not count.
+        If no parameter has moved, there was no step yet, and nothing is reported. Rates that were frozen on purpose
+        (``requires_grad=False``) are ignored.
         """
         start = self._start
         if start is None or (now := _fingerprints(self._model)) == start:
@@ -107,7 +107,7 @@ class DeadLayerWatch:
         ]
         self._told.update(dead)
         return (
-            f"everything in {some(dead)} is dead, so that what comes after no longer depends on the data."
+            f"everything in {some(dead)} is dead, so what comes after it no longer depends on the data."
             if dead
             else None
         )
@@ -128,21 +128,22 @@ class TrainingWatch:
         self._told = set[str]()
 
     def note_call(self) -> None:
-        """The work of every call of the ELBO: very little."""
+        """The check at every call of the ELBO, which is cheap."""
         self._decay.end(only_if_seen=True)
 
     def complaints(self, kl_weight: float, ramp: tuple[float, int] | None, waiting: int = 0) -> Iterator[str]:
-        """The problems since the last call, as sentences that say what to do.
+        """The problems since the last call, each with advice on what to do.
 
         Args:
             kl_weight: The factor on the KL, without the warm-up.
-            ramp: With a warm-up that has not ended: the share of the KL in this epoch, and the calls since `epoch` was
-                set to another value.
-            waiting: With observers: the calls since they were last told of a step, if those are too many.
+            ramp: For a warm-up that has not ended: the share of the KL in this epoch, and the number of calls since
+                `epoch` last changed.
+            waiting: If there are observers: the number of calls since they were last told of a step, if it is too
+                large.
         """
         if resting := self._rates.resting():
             yield (
-                f"the weights are trained and the dropout rates of {some(resting)} have not moved: does the optimizer "
+                f"the weights are trained but the dropout rates of {some(resting)} have not moved: does the optimizer "
                 "have them? Build it from vbdrop.param_groups(model), or add them to an existing one with "
                 "optimizer.add_param_group."
             )
@@ -159,25 +160,25 @@ class TrainingWatch:
                 self._told.add("epoch")
                 yield (
                     f"`epoch` of the ELBO has not changed for {calls:,} calls, in which the warm-up kept the KL at "
-                    f"{share:g} of its weight. Write `elbo.epoch = e` at the start of every epoch; where an epoch is "
+                    f"{share:g} of its weight. Write `elbo.epoch = e` at the start of every epoch; if an epoch is "
                     "that long, set fractions of it: `elbo.epoch = step / steps_per_epoch`."
                 )
         if waiting and "step" not in self._told:
             self._told.add("step")
             yield (
-                f"`step` of the ELBO was not called for {waiting:,} losses, so that its target or other observers do "
+                f"`step` of the ELBO was not called for {waiting:,} losses, so its target and other observers do "
                 "nothing. Call `elbo.step(optimizer)` before each `optimizer.step()`."
             )
         if twins := self._ranks.twins():
             yield (
                 f"the ranks {', '.join(map(str, twins))} of the process group draw the same noise: their random "
-                "generators have the same state, so that their gradients are correlated. Call "
-                "torch.manual_seed(seed + rank) on every rank after the model was built."
+                "generators have the same state, so their gradients are correlated. Call "
+                "torch.manual_seed(seed + rank) on every rank after building the model."
             )
 
 
 def _fingerprints(model: nn.Module) -> dict[str, float]:
-    """One number per parameter, or per shard of this process, that changes when it does."""
+    """One number per parameter, or per shard of this process, that changes with it."""
     return {name: _norm(parameter) for name, parameter in model.named_parameters() if parameter.is_floating_point()}
 
 

@@ -81,7 +81,7 @@ class DecayWatch:
         """Stop checking. The hook cannot remove itself, since torch is iterating over the hooks when it is called.
 
         Args:
-            only_if_seen: Continue as long as no optimizer has stepped with the rates.
+            only_if_seen: Continue if no optimizer has stepped with the rates yet.
         """
         if self._seen or not only_if_seen:
             self._handle.remove()
@@ -90,7 +90,7 @@ class DecayWatch:
 def _see(
     found: "weakref.ref[nn.Module]", seen: list[bool], optimizer: Optimizer, args: tuple[Any, ...], kwargs: object
 ) -> None:
-    """The hook that torch calls before a step of any optimizer."""
+    """The hook that torch calls before every step of any optimizer."""
     model = None if seen else found()
     if model is not None:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

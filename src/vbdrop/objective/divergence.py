@@ -32,7 +32,7 @@ def kl(model: nn.Module) -> Tensor:
     """The KL divergence of the model's weights from their priors: the sum over all of them.
 
     The gradient of the KL reaches the parameters only through this tensor. For parameters that are distributed over
-    processes (``DTensor``), it is the KL of this process's shards: sum it over the processes for the whole.
+    processes (``DTensor``), it is the KL of this process's shards: sum it over the processes to get the total.
 
     Args:
         model: A model with at least one layer converted by `vbdrop.convert_`.
@@ -68,7 +68,7 @@ def kl_terms(model: nn.Module, scale: float | Tensor = 1.0) -> tuple[Tensor, Ten
 
 
 def entries_of(model: nn.Module) -> Iterator[NoisyTensor]:
-    """`noisy_tensors` without the names, which take longer to find than the tensors."""
+    """`noisy_tensors` without the names, which take longer to build than the tensors."""
     for module in _checked(model).modules():
         if isinstance(module, Variational):
             yield from module.variational()

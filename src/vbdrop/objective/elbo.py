@@ -43,7 +43,7 @@ class Terms:
 
 
 class StepObserver(Protocol):
-    """An entry of `ELBO.observers`: an object that steers the training from step to step."""
+    """An entry of `ELBO.observers`: an object that steers training from step to step."""
 
     def before_step(self, elbo: "ELBO", optimizer: Optimizer | None) -> None:
         """Called once before every step of the optimizer; it may set ``elbo.kl_weight``, for instance.
@@ -52,7 +52,7 @@ class StepObserver(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to resume."""
+        """The state that a checkpoint needs in order to resume."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`."""
@@ -68,17 +68,17 @@ class Steering(Protocol):
 class ELBO:
     """The negative evidence lower bound per example, ``nll + kl_weight * kl(model) / n_train``.
 
-    Call it with the negative log likelihood for the loss, or `attach` it to the optimizer of a trainer whose loss you
-    cannot change.
+    Call it with the negative log likelihood to get the loss, or `attach` it to the optimizer of a trainer whose loss
+    you cannot change.
 
     Args:
         model: A model converted by `vbdrop.convert_`.
         n_train: The number of training examples, over which the KL is spread.
-        kl_weight: A factor on the KL: 1, the default, is the bound itself; more makes the model sparser.
+        kl_weight: A factor on the KL: 1, the default, is the bound itself; larger values make the model sparser.
         warmup: The schedule of the KL; set `epoch` at the start of every epoch.
         target: A `vbdrop.Target`, instead of ``kl_weight`` and ``warmup``: the weight is found during training, and the
-            model ends at that size. In a loop of your own, call `step` before each step of the optimizer.
-        check_every: The number of calls between two automatic calls of `check`; 0 for never.
+            model ends at that size. In your own training loop, call `step` before each step of the optimizer.
+        check_every: The number of calls between two automatic calls of `check`; 0 turns them off.
 
     Attributes:
         epoch: The current epoch, from 0; fractions are allowed. Needed with ``warmup``.
@@ -158,7 +158,7 @@ class ELBO:
         self._weight_now = self._current_weight()
 
     def _current_weight(self) -> Tensor | None:
-        """The KL's weight as a tensor, since a compiled step would be recompiled for each new Python number."""
+        """The KL's weight, as a tensor because a compiled step would be recompiled for each new Python number."""
         share = 1.0
         if self.warmup is not None:
             if self._epoch is None:
@@ -173,7 +173,7 @@ class ELBO:
 
     @property
     def terms(self) -> Terms:
-        """The parts of the last loss, detached; after a step with `attach`, the KL as it is now."""
+        """The parts of the last loss, detached; after a step with `attach`, the current KL."""
         if self._parts is None:
             raise RuntimeError("`terms` exist only after the first call of the ELBO, or the first step with attach.")
         nll, divergence, weight, loss = self._parts
@@ -214,11 +214,11 @@ class ELBO:
         """Add the KL's gradient right before every step of the optimizer, for a trainer whose loss you cannot change.
 
         The trainer then minimizes the negative log likelihood. Before each ``optimizer.step()``, the gradient of
-        ``kl_weight * kl / n_train`` is added to the ``.grad`` of the parameters that this optimizer trains, once per
-        step: also if gradients are accumulated over several batches, if the step has a closure, and if a
+        ``kl_weight * kl / n_train`` is added to the ``.grad`` of the parameters that this optimizer trains. This
+        happens once per step, even if gradients are accumulated over several batches, the step has a closure, or a
         `torch.amp.GradScaler` leaves the unscaling to a fused optimizer. With several optimizers, attach to each.
 
-        A trainer that clips gradients does so before the step, and thus clips those of the likelihood alone.
+        A trainer that clips gradients does so before the step, so it clips only the gradients of the likelihood.
 
         Args:
             optimizer: Any optimizer that has the model's parameters, except LBFGS.
@@ -241,8 +241,8 @@ class ELBO:
             raise ValueError("`optimizer` already has this ELBO attached: its KL would be added twice.")
         if self._parts is not None and self._parts[0] is not None and has_rate_gradients(self.model, optimizer):
             raise ValueError(
-                "`optimizer` must not have gradients of a loss that this ELBO made, since they have the KL in them "
-                "already; call optimizer.zero_grad() before attach."
+                "`optimizer` must not have gradients from a loss of this ELBO, since they already contain the KL; "
+                "call optimizer.zero_grad() before attach."
             )
 
         def add() -> None:
@@ -267,8 +267,8 @@ class ELBO:
     def step(self, optimizer: Optimizer | None = None) -> None:
         """Tell the observers that a step of the optimizer follows.
 
-        `attach` does this by itself. In a loop of your own that calls the ELBO for its loss, call it once before each
-        ``optimizer.step()`` if there are observers.
+        `attach` does this automatically. In your own training loop, which calls the ELBO for its loss, call this once
+        before each ``optimizer.step()`` if there are observers.
 
         Args:
             optimizer: The optimizer, for the observers.
@@ -278,7 +278,7 @@ class ELBO:
             observer.before_step(self, optimizer)
 
     def counts_steps_of(self, optimizer: Optimizer | None) -> bool:
-        """Whether steps of this optimizer count as training steps; of several attached ones, only the first's do."""
+        """Whether steps of this optimizer count as training steps; with several attached, only the first one's do."""
         return optimizer is None or not self._attached or optimizer is self._attached[0]
 
     def _known_weight(self) -> Tensor:
@@ -300,17 +300,17 @@ class ELBO:
     def check(self, optimizer: Optimizer | None = None) -> None:
         """Check for a non-finite loss and for other problems that would go unnoticed.
 
-        The ELBO does this by itself every ``check_every`` calls, or steps with `attach`, except inside compiled code:
-        if a whole step is compiled, call it now and then. The rates are compared with those at the first call or
+        The ELBO does this automatically every ``check_every`` calls (or steps, with `attach`), except inside compiled
+        code: if a whole step is compiled, call it now and then. The rates are compared with those at the first call or
         check.
 
-        It warns once each about rates that no optimizer trains, rates under weight decay, layers in which everything is
-        dead, a warm-up whose `epoch` does not advance, observers that are told of no `step`, and ranks of a process
-        group that draw the same noise.
+        It warns about rates that no optimizer trains, rates under weight decay, layers in which everything is dead, a
+        warm-up whose `epoch` does not advance, observers that are never told of a `step`, and ranks of a process group
+        that draw the same noise; about each problem only once.
 
         Args:
-            optimizer: An optimizer whose groups are to be checked for weight decay on the rates. The first one that
-                steps after the ELBO was called is checked without being given here.
+            optimizer: An optimizer to check for weight decay on the rates, at every call. The first optimizer that
+                steps after the ELBO was called is checked automatically.
 
         Raises:
             FloatingPointError: If the last loss is NaN or infinite; the message names the layers involved.
@@ -333,7 +333,7 @@ class ELBO:
             warnings.warn(complaint, stacklevel=stacklevel)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to resume: epoch, number of calls, KL weight, and the states of the observers."""
+        """The state for a checkpoint: epoch, number of calls, KL weight, and the states of the observers."""
         return {
             "epoch": self.epoch,
             "calls": self.calls,
@@ -342,7 +342,7 @@ class ELBO:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`. One without states of observers leaves the observers unchanged."""
+        """Resume from a `state_dict`. If it has no observer states, the observers are left unchanged."""
         missing = {"epoch", "calls"} - set(state)
         if missing:
             raise ValueError(f"`state` must be a state_dict of an ELBO; it lacks {', '.join(sorted(missing))}.")

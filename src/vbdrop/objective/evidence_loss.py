@@ -28,7 +28,7 @@ def evidence_loss(nll: Tensor, model: nn.Module, *, n_train: int, kl_weight: flo
         nll: The negative log likelihood, averaged over the examples of the batch: one number.
         model: A model converted by `vbdrop.convert_`.
         n_train: The number of training examples, over which the KL is spread.
-        kl_weight: A factor on the KL, a warm-up included.
+        kl_weight: A factor on the KL, including any warm-up.
 
     Returns:
         The loss to minimize.

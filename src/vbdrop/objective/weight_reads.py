@@ -1,6 +1,6 @@
-"""Who reads the weights of a layer: its own forward, which adds the noise and the mask, or something else.
+"""What reads the weights of a layer: its own forward, which adds the noise and the mask, or other code.
 
-Module code may pass ``self.qkv.weight`` to ``F.linear`` itself, as torchvision's Swin attention does, or decode with
+A module may pass ``self.qkv.weight`` to ``F.linear`` itself, as torchvision's Swin attention does, or decode with
 ``self.encoder.weight.t()``. Such a read sees the plain mean: no noise in training, no mask in eval mode. The autograd
 graph shows every read that a gradient flows through.
 """
@@ -31,16 +31,16 @@ REMEDY = (
 
 
 UNUSED = (
-    "only the KL trains these layers, and everything in them will die. Leave out what the forward does not use with "
-    "the mode's filter_fn"
+    "only the KL trains these layers, and everything in them will die. Use the mode's filter_fn to leave out what the "
+    "forward does not use"
 )
 
 
 def bare_reads(names: Sequence[str]) -> str:
-    """The message for layers whose weights are used without their noise, and what to do."""
+    """The message for layers whose weights are used without their noise, with advice on what to do."""
     return (
         f"the loss uses the weights of {some(names)} without their noise: they are read outside the layer's own "
-        "forward, or the class that vbdrop.register_layer was given has no noisy forward. Their rates would "
+        "forward, or the class passed to vbdrop.register_layer has no noisy forward. Their rates would "
         f"learn from the KL alone, and everything would die. {REMEDY}."
     )
 
@@ -61,12 +61,12 @@ class WeightReads:
 def weight_reads(
     model: nn.Module, layers: Mapping[str, nn.Module], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> WeightReads:
-    """Run a model once, and find out where the weights of some of its layers are read.
+    """Run a model once and find where the weights of some of its layers are read.
 
     Args:
         model: The model; pass a copy, since the forward may write into it and its parameters are set to require
             gradients.
-        layers: The layers to look at, by name.
+        layers: The layers to inspect, by name.
         args: Inputs by position.
         kwargs: Inputs by name.
 
@@ -126,16 +126,16 @@ class WeightWatch:
         self._handles: list[Any] = []
 
     def step(self, nll: Tensor) -> bool:
-        """Look at one training step.
+        """Check one training step.
 
         Args:
             nll: The loss without its KL, before its backward.
 
         Returns:
-            Whether enough was seen.
+            Whether no further step needs checking.
 
         Raises:
-            RuntimeError: If the weight of a layer is used, and the noise of that layer is not.
+            RuntimeError: If the weight of a layer is used but its noise is not.
         """
         layers = dict(_trained(self._model))
         if nll.grad_fn is None or not layers:
@@ -151,18 +151,18 @@ class WeightWatch:
         return self._judge(set(layers) - noisy, bare) and not self._doubtful
 
     def step_by_gradients(self, parameters: Iterable[Tensor]) -> bool:
-        """Check one training step whose loss is unknown, by the gradients that it has left.
+        """Check one training step whose loss is unknown, by the gradients that it left.
 
         Weights that are read both inside and outside their layer's own forward cannot be detected here.
 
         Args:
-            parameters: Those that the optimizer trains, with the gradients of the loss without its KL.
+            parameters: The parameters that the optimizer trains, with the gradients of the loss without its KL.
 
         Returns:
-            Whether enough was seen.
+            Whether no further step needs checking.
 
         Raises:
-            RuntimeError: If the weight of a layer is used, and the noise of that layer is not.
+            RuntimeError: If the weight of a layer is used but its noise is not.
         """
         own = {id(parameter) for parameter in parameters}
         trained = _trained(self._model)
@@ -173,7 +173,7 @@ class WeightWatch:
         return self._judge(set(layers) - noisy, bare)
 
     def _judge(self, unused: set[str], bare: list[str]) -> bool:
-        """Raise or warn if noise has no effect on the loss; return whether enough steps were seen."""
+        """Raise or warn if noise has no effect on the loss; return whether no further step needs checking."""
         if bare:
             self.stop()
             raise RuntimeError(bare_reads(bare))
@@ -185,7 +185,7 @@ class WeightWatch:
         return not self._unused or self._steps >= WATCHED_STEPS
 
     def _note_doubtful(self, layers: dict[str, NoisyLayer], reads: Mapping[int, set[Node]]) -> None:
-        """Judge the layers whose hooks saw this step, and put hooks on those that more than one operation read."""
+        """Judge layers by the hooks that saw this step; at the first step, hook layers with several weight reads."""
         if self._handles:
             outside = [
                 name
@@ -217,7 +217,7 @@ class WeightWatch:
 
 
 def _trained(model: nn.Module) -> Iterator[tuple[str, NoisyLayer]]:
-    """The converted layers in training mode whose parameters are plain ones, not shards of a process group."""
+    """The converted layers in training mode whose weights are plain parameters, not shards of a process group."""
     for name, module in model.named_modules():
         is_watched = isinstance(module, NoisyLayer) and module.training
         is_watched = is_watched and all(type(weight) is nn.Parameter for weight in _weights(module))
@@ -242,7 +242,7 @@ def _rates(layer: NoisyLayer) -> list[nn.Parameter]:
 
 @contextmanager
 def _own_reads(layers: Mapping[str, nn.Module]) -> Iterator[tuple[set[str], set[Node]]]:
-    """Inside the block, collect which layers are called, and the operations inside their forwards."""
+    """Inside the block, collect the layers that are called and the operations inside their forwards."""
     called, own = set[str](), set[Node]()
     names = {id(layer): name for name, layer in layers.items()}
 
@@ -263,7 +263,7 @@ def _starts(tree: Any) -> list[Node]:  # noqa: ANN401 -- any structure of tensor
 
 
 def _walk(starts: Iterable[Node], ends: Iterable[Node] = ()) -> Iterator[Node]:
-    """Every operation of the autograd graph behind the starts, up to the ends."""
+    """Every operation in the autograd graph between the starts and the ends; the ends are excluded."""
     seen = set(ends)
     stack = [node for node in starts if node not in seen]
     while stack:

@@ -1,4 +1,4 @@
-"""Several samples of a model's outputs in one forward, if they are provably the same as those of single forwards."""
+"""Several samples of a model's outputs in one forward, if they provably match those of separate forwards."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ def _repeated(x: Tensor, count: int) -> Tensor:
 def shared_forward(model: nn.Module, x: Tensor, count: int) -> object:
     """A forward whose batch is repeated at its first noise; None if the model does not allow it.
 
-    Noisy values must keep the samples of the batch on their first axis. A model that has something else there, shapes
-    noisy values by the size of its inputs, adds its inputs to them, or has other noise earlier, is run on repeated
-    inputs instead.
+    Noisy values must keep the samples of the batch on their first axis. If a model has something else there, shapes
+    noisy values by the size of its inputs, adds its inputs to them, or draws other noise earlier, it is run on
+    repeated inputs instead.
     """
     following = Following(x, x.shape[0] * count)
     out = _followed_forward(model, x, following, partial(_multiplied, following, x.shape[0], count))
@@ -33,7 +33,7 @@ def shared_forward(model: nn.Module, x: Tensor, count: int) -> object:
 
 
 def repeated_forward(model: nn.Module, x: Tensor, count: int) -> object:
-    """A forward on the repeated batch; None if its noise would not be that of separate forwards.
+    """A forward on the repeated batch; None if its noise would differ from that of separate forwards.
 
     Noise on values that come from the inputs is drawn once per repetition; noise on a learned table is not.
     """
@@ -43,9 +43,9 @@ def repeated_forward(model: nn.Module, x: Tensor, count: int) -> object:
 
 
 def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead: Callable[..., Tensor]) -> object:
-    """A forward that replaces the forward of all noisy modules.
+    """Run the model with the forwards of all noisy modules replaced.
 
-    None if it fails, or if it draws noise of another kind that does not grow with the batch.
+    Returns None if the forward fails, or if it draws other noise that does not grow with the batch.
     """
     modules = list(_drawing(model))
     if any("forward" in module.__dict__ or not isinstance(module, NoisyLayer | Gate) for module in modules):
@@ -60,7 +60,7 @@ def _followed_forward(model: nn.Module, x: Tensor, following: Following, instead
         try:
             with following:
                 out: object = model(x)
-        except Exception:  # whatever a forward raises; its own errors recur in the next attempt
+        except Exception:  # a forward may raise anything; its own errors recur in the next attempt
             return None
     return out if following.right else None
 

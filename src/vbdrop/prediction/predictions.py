@@ -34,7 +34,7 @@ class Prediction:
         mean: The mean of the linked outputs over the samples: for class probabilities, the predictive distribution.
         std: Their standard deviation over the samples.
         entropy: The entropy of ``mean`` in nats: the total uncertainty. None if the outputs are not a distribution.
-        mutual_information: The part that comes from the weights, which more data could reduce. None likewise.
+        mutual_information: The part of it that comes from the weights, which more data could reduce. None likewise.
         samples: All samples, samples x batch x ..., if requested.
     """
 
@@ -71,18 +71,18 @@ def predict(
 ) -> Prediction:
     """Return the prediction of a converted model, averaged over its noise.
 
-    Samples are drawn by forwards of the whole model. Everything before its first noise is computed once for all of
-    them, and so are both products of a first layer with noisy weights. Moments are propagated once, as if all values
-    were normal and independent (`vbdrop.moments.propagate_moments`): this is faster, and as accurate as that
+    Samples are drawn by forwards of the whole model. Everything before its first noise is computed once for all
+    samples, and so are both products of a first layer with noisy weights. Moments are propagated once, as if all values
+    were normal and independent (`vbdrop.moments.propagate_moments`): this is faster, but only as accurate as that
     assumption.
 
     Args:
-        model: A converted model that maps a batch to one tensor with the batch first, and each example independently
-            of the others; its mode is restored afterwards.
+        model: A converted model that maps a batch to one tensor with the batch first, and maps each example
+            independently of the others; its mode is restored afterwards.
         x: A batch of inputs.
         samples: The number of draws of the noise; as many as fit are computed as one batch, if the model allows it.
-        link: Maps the model's outputs, in float32 or wider, to what is averaged; None for `softmax` over the last
-            axis. Use ``torch.nn.Identity()`` for a regression, and ``torch.sigmoid`` for one logit per example.
+        link: Maps the model's outputs, in float32 or wider, to the values that are averaged; None for `softmax` over
+            the last axis. Use ``torch.nn.Identity()`` for regression, and ``torch.sigmoid`` for one logit per example.
         method: ``"samples"``, or ``"moments"`` for one forward of means and variances. With moments only the outputs
             are sampled, from their normal distribution, to average the linked values; ``torch.nn.Identity()`` needs no
             samples.

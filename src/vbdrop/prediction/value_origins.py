@@ -25,7 +25,7 @@ class Following(TorchFunctionMode):
 
     Args:
         x: The inputs.
-        rows: The number of rows of all samples of the batch.
+        rows: The number of rows that all samples of the batch have together.
     """
 
     def __init__(self, x: Tensor, rows: int) -> None:
@@ -68,7 +68,7 @@ class Following(TorchFunctionMode):
         return torch.equal(self.random, self._random())
 
     def require(self, condition: bool) -> None:
-        """Fail if the noise would not be that of single forwards, even if the forward catches all errors."""
+        """Fail if the noise would differ from that of separate forwards, even if the forward catches all errors."""
         if not condition:
             self.right = False
             raise ValueError("the noise must be drawn for every sample of the batch.")
@@ -80,9 +80,9 @@ class Following(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 -- whatever the function returns
-        """Call a torch function; its result has the origin of its arguments.
+        """Call a torch function; its result gets the origin of its arguments.
 
-        What it draws itself must be drawn for all samples: one number for all of them would be shared.
+        If the function draws random numbers, it must draw them for every sample, so that samples do not share them.
         """
         before = None if self.paused else self._random()
         out = func(*args, **(kwargs or {}))

@@ -22,7 +22,7 @@ class Hierarchical(TwoLevelPrior):
     The density of the hyper-prior is the same for every gamma in the interval, so its :math:`\log(b - a)` is dropped.
 
     Example:
-        >>> float(Hierarchical().kl(torch.tensor(1.0), torch.tensor(0.0)))  # alpha = 1: half of log 2
+        >>> float(Hierarchical().kl(torch.tensor(1.0), torch.tensor(0.0)))  # alpha = 1: log(2) / 2
         0.3465...
     """
 

@@ -5,8 +5,8 @@ The variational posterior of gamma is a point, so the objective contains
 .. math:: \min_\gamma\; D_{KL}(N(\theta, \sigma^2) \,\|\, N(0, \gamma)) - \log p(\gamma)
 
 for each weight. A hyper-prior defines two functions: the best gamma for a given second moment
-:math:`m = \theta^2 + \sigma^2`, and its own penalty :math:`-\log p(\gamma)`. The value and the gradient follow: at the
-minimum over gamma the derivative through gamma is zero (the envelope theorem), so
+:math:`m = \theta^2 + \sigma^2`, and its own penalty :math:`-\log p(\gamma)`. These give the value and the gradient: at
+the minimum over gamma the derivative through gamma is zero (the envelope theorem), so
 
 .. math:: \partial/\partial\theta = \theta/\gamma^*, \qquad \partial/\partial\log\sigma^2 = (\sigma^2/\gamma^* - 1)/2.
 """

@@ -81,7 +81,7 @@ def test_every_length_but_the_whole_is_seen(path):
         ({**HEADER, "arguments": 1}, "'arguments' must be a dict"),
         ({**HEADER, "lists": [[1, -2]]}, "'lists' must have pairs of numbers"),
         ({**HEADER, "lists": [[1, 2.0]]}, "'lists' must have pairs of numbers"),
-        ({**HEADER, "sum": "0" * 16}, "its checksum is not that of its content"),
+        ({**HEADER, "sum": "0" * 16}, "its checksum does not match its content"),
         ({"version": 1}, "'class' must be a str"),
         ([], "must have a version"),
         ("{", "is not JSON"),

@@ -275,7 +275,7 @@ class Other(nn.Module):
     ("model", "message"),
     [
         (Other(), "for a model of class Net; got Other"),
-        (None, r"of class Net; give a fresh one: load\(path, model=Net\(\)\)"),
+        (None, r"of class Net; pass a fresh one: load\(path, model=Net\(\)\)"),
         (Net(channels=9), r"does not fit the model Net: '.*weight' must have the shape \[8, .*got \[9, "),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_new_bias_is_as_long_as_its_tensor_whatever_the_file_says():
 def test_a_list_counts_as_often_as_it_is_named():
     positions = np.arange(50_000)
     data = {"cut": {f"t{i}": [[50_000], {"0": 0}] for i in range(4)}}
-    with pytest.raises(FileFormatError, match="names 200,000 indices; 160,000 are possible in a file of 0 bytes"):
+    with pytest.raises(FileFormatError, match="names 200,000 indices; 160,000 are allowed in a file of 0 bytes"):
         lengthen(data, [positions], {})
     assert len(lengthen(data, [positions], {}, Limits(file=10**7)).keep) == 4
     data = {"nodes": [], "buffers": {f"b{i}": ["int64", [50_000], 0] for i in range(4)}}
@@ -143,5 +143,5 @@ def test_a_list_counts_as_often_as_it_is_named():
 
 def test_a_program_that_is_too_long_for_its_file_is_refused():
     nodes = [[f"n{i}", "placeholder", f"n{i}"] for i in range(1501)]
-    with pytest.raises(FileFormatError, match="has 1,501 nodes; 1,500 are possible"):
+    with pytest.raises(FileFormatError, match="has 1,501 nodes; 1,500 are allowed"):
         lengthen({"nodes": nodes}, [], {})

@@ -1,4 +1,4 @@
-"""The numbers of units that modules keep as attributes: a file may contain anything, so they are checked."""
+"""Check the numbers of units that modules keep as attributes, since a file may contain anything."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,8 @@ def check_names(plan: Plan, model: nn.Module) -> None:
     """Refuse a plan that sets anything but numbers of units.
 
     Raises:
-        ValueError: It does; the message names the attribute.
-        AttributeError: It names a module that is not there.
+        ValueError: If it does; the message names the attribute.
+        AttributeError: If it names a module that does not exist.
 
     Example:
         >>> check_names(Plan(attributes={"": {"training": 0}}), nn.Linear(4, 2))
@@ -38,7 +38,7 @@ def check_names(plan: Plan, model: nn.Module) -> None:
         if isinstance(module, nn.GroupNorm):
             allowed.add("num_groups")
         is_simple = set(module._parameters) <= {"weight", "bias", "scale"} and not (module._modules or module._buffers)
-        if is_simple:  # what a norm is made of
+        if is_simple:  # it may be a norm
             allowed |= set(NUMBERS)
         if isinstance(module, nn.Bilinear):
             allowed |= set(FEATURES)
@@ -48,13 +48,13 @@ def check_names(plan: Plan, model: nn.Module) -> None:
 
 
 def check_numbers(model: nn.Module) -> None:
-    """Check that the layers of a model have the numbers of units of their tensors.
+    """Check that the numbers of units of a model's layers match their tensors.
 
-    For recurrent layers that is more than tidiness: their kernels do not check the shapes of their weights, and read
-    past the end of those that are too small.
+    For recurrent layers this matters for safety: their kernels do not check the shapes of their weights, and read past
+    the end of those that are too small.
 
     Raises:
-        ValueError: One does not; the message names it.
+        ValueError: If a layer does not match; the message names it.
 
     Example:
         >>> layer = nn.Linear(4, 2)
@@ -75,7 +75,7 @@ def check_numbers(model: nn.Module) -> None:
 
 
 def _check_recurrent(path: str, module: nn.RNNBase) -> None:
-    """The tensors fit each other and the numbers; layers of unequal sizes have a forward that goes by the tensors."""
+    """Check that the tensors fit each other and the numbers; unequal layers read their sizes from their tensors."""
     try:
         sizes = check_shapes(module)
     except ValueError as error:
@@ -90,7 +90,7 @@ def _check_recurrent(path: str, module: nn.RNNBase) -> None:
 
 
 def _check_counted(path: str, module: CountedNorm) -> None:
-    """A norm counts at least the channels that it has, and has as many of them in each of its tensors."""
+    """Check that a norm counts at least the channels that it has, and has equally many in each of its tensors."""
     shapes = [list(tensor.shape) for tensor in (module.weight, module.bias, module.scale) if tensor is not None]
     channels = max([sizes[0] for sizes in shapes if sizes], default=1)
     if any(sizes != [channels] for sizes in shapes) or not 1 <= channels <= module.count or module.from_end < 1:
@@ -101,7 +101,7 @@ def _check_counted(path: str, module: CountedNorm) -> None:
 
 
 def _numbers(module: nn.Module) -> Iterator[tuple[str, int]]:
-    """The attributes of a layer, with the numbers of units that each of its tensors has."""
+    """The attributes of a layer, each with the number of units that a tensor has."""
     if isinstance(module, nn.Bilinear):
         yield from zip(FEATURES, module.weight.shape, strict=True)
     shape = shape_of(module)

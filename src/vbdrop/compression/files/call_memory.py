@@ -1,4 +1,4 @@
-"""The memory that a call of a program from a file may take, determined before anything is computed."""
+"""A limit on the memory that a program from a file may use per call, checked before anything is computed."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from vbdrop._torch_compat import FakeTensor, FakeTensorMode, TorchDispatchMode, keep_in_copies_, pytree, storage_id
 
 PER_BYTE = 2048
-"""The bytes that a call may take for each byte of a floating-point input."""
+"""The bytes that a call may use for each byte of a floating-point input."""
 
 PER_WHOLE_NUMBER = 2**16
 """The same for each integer among the inputs, such as a token, which an embedding turns into many numbers."""
@@ -21,13 +21,14 @@ MOST_REMEMBERED = 256
 
 
 class CallMemory:
-    """A forward pre-hook that refuses inputs for which a program would take too much memory.
+    """A forward pre-hook that refuses inputs for which a program would use too much memory.
 
-    A program is a list of operations, and forty that double their input are enough for any memory. For each new
-    combination of shapes the program runs once on tensors without values; that takes milliseconds, and no memory.
+    A program is a list of operations, and forty that double their input can exhaust any memory. For each new
+    combination of shapes, the program first runs once on tensors without values, which takes milliseconds and no
+    memory.
 
     Args:
-        free: The bytes that a call may take for any input.
+        free: The bytes that a call may use for any input.
 
     Example:
         >>> model = torch.fx.symbolic_trace(nn.Linear(4, 2))
@@ -41,7 +42,7 @@ class CallMemory:
         self.known: set[tuple[Any, ...]] = set()
 
     def attach(self, module: fx.GraphModule) -> None:
-        """Check every call of a module and of its copies; torch does not keep hooks when it pickles a graph."""
+        """Check every call of a module and of its deep copies, but not after pickling, when torch drops the hooks."""
         self._attach_to_one(module)
         keep_in_copies_(module, self._attach_to_one)
 
@@ -52,7 +53,7 @@ class CallMemory:
         """Check a call.
 
         Raises:
-            ValueError: It would take too much memory.
+            ValueError: If it would use too much memory.
         """
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if torch.compiler.is_compiling() or any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in tensors):
@@ -70,7 +71,7 @@ class CallMemory:
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own, as below
-    """Counts the bytes of all tensors that are alive at once, and stops if there are too many."""
+    """Counts the bytes of all tensors that are alive at once, and raises an error if there are too many."""
 
     def __init__(self, allowed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -107,7 +108,7 @@ def _is_gone(storage: StorageWeakRef) -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Torch logs operations that do not run without values, with the whole stack; the error already says so."""
+    """Silence torch's log of operations that do not run without values; the error already says so."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:

@@ -15,7 +15,7 @@ from vbdrop.compression.files.format import KEY, OWN_DTYPES, VERSION, FileFormat
 from vbdrop.compression.files.limits import Limits, check_depth
 
 HEADER_LIMIT = 2**24
-"""Bytes of all headers; those of real models are far smaller."""
+"""The largest number of bytes in all headers; real models have far fewer."""
 
 _OPTIONAL = {"tied": dict, "arguments": dict, "dtype": str, "uncast": list}
 _ENTRIES = {"class": str, "plan": dict, "lists": list, "sum": str, **_OPTIONAL}
@@ -28,7 +28,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         The header, with the types of its entries checked and the optional ones filled in, and the tensors.
 
     Raises:
-        FileFormatError: It is not such a file, it is damaged, or it is of a later version.
+        FileFormatError: If it is not such a file, it is damaged, or it has a later version.
     """
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -56,7 +56,7 @@ def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except (SafetensorError, AssertionError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path.name} is damaged: {error}") from error
     if total != found:
-        raise FileFormatError(f"{path.name} is damaged: its checksum is not that of its content.")
+        raise FileFormatError(f"{path.name} is damaged: its checksum does not match its content.")
     return {"arguments": None, "dtype": None, "uncast": [], "tied": {}, **header}, tensors
 
 

@@ -9,7 +9,7 @@ LISTS = "vbdrop:lists"
 """The tensor with all lists of indices of the plan, concatenated."""
 
 OWN_DTYPES = {"float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
-"""The dtypes of a model besides float32: a fresh model is cast to it before it is filled."""
+"""The dtypes that a model may have besides float32: a fresh model is cast to it before it is filled."""
 
 VERSION = 1
 """Files of a later version are refused."""
@@ -19,7 +19,7 @@ LONGEST_MESSAGE = 1000
 
 
 class FileFormatError(ValueError):
-    """Raised if a file is damaged, of a later version, or for another model; nothing was loaded."""
+    """Raised if a file is damaged, has a later version, or belongs to another model; nothing was loaded."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ...")

@@ -1,7 +1,7 @@
-"""How much a file may ask for: every size in it is bounded by its own number of bytes.
+"""How much memory a file may ask for: every size in it is bounded by the size of the file.
 
-Together the bounds hold the peak of `vbdrop.load` below 50 MB plus ten times the file plus the bytes of the model that
-it is given. Each bound is a fixed allowance, for small files, plus a multiple of the file.
+Together the bounds keep the peak memory of `vbdrop.load` below 50 MB plus ten times the file size plus the bytes of the
+given model. Each bound is a fixed allowance, for small files, plus a multiple of the file size.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEEPEST = 64
 """The deepest nesting of the header."""
 
 MOST_LAYERS = 1000
-"""The entries of a list among the arguments of a network of `vbdrop.models`."""
+"""The longest list among the arguments of a network of `vbdrop.models`."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Limits:
     """The bounds for one file.
 
     Attributes:
-        file: The bytes of the file.
-        model: The bytes of the fresh model that was given; 0 without one.
+        file: The size of the file in bytes.
+        model: The size of the given fresh model in bytes; 0 without one.
 
     Example:
         >>> limits = Limits(file=1_000_000)
@@ -36,39 +36,39 @@ class Limits:
 
     @property
     def parsed(self) -> int:
-        """The approximate bytes of memory that the parsed header may take."""
+        """The approximate bytes of memory that the parsed header may use."""
         return 8 * MEBIBYTE + 2 * self.file
 
     @property
     def nodes(self) -> int:
-        """The nodes of a program; each takes about 8 kB when its code is made."""
+        """The most nodes of a program; each uses about 8 kB when its code is generated."""
         return 1500 + self.file // 8000
 
     @property
     def indices(self) -> int:
-        """The indices that all cuts and buffers of a plan name together, a list that is named twice counted twice."""
+        """The most indices in all cuts and buffers of a plan together; a list that is named twice counts twice."""
         return 160_000 + self.file // 48
 
     @property
     def dense(self) -> int:
-        """Bytes of all tensors of the small model, with the zeros that the file leaves out."""
+        """The most bytes of all tensors of the small model, including the zeros that the file omits."""
         return 12 * MEBIBYTE + 4 * self.file + self.model
 
     @property
     def call(self) -> int:
-        """Bytes that a call of a program may take beyond what its inputs justify."""
+        """The bytes that a call of a program may use beyond what its inputs justify."""
         return 16 * MEBIBYTE + 4 * self.file + self.model
 
     def check_text(self, text: bytes, what: str) -> None:
-        """Refuse JSON that would take too much memory once it is parsed.
+        """Refuse JSON that would use too much memory once it is parsed.
 
         Raises:
-            FileFormatError: It has too many objects and lists, or too many entries.
+            FileFormatError: If it has too many objects and lists, or too many entries.
         """
         needed = 200 * (text.count(b"[") + text.count(b"{")) + 60 * text.count(b",")
         if needed > self.parsed:
             raise FileFormatError(
-                f"{what} would take about {needed:,} bytes of memory; {self.parsed:,} are possible for a file of "
+                f"{what} would take about {needed:,} bytes of memory; {self.parsed:,} are allowed for a file of "
                 f"{self.file:,} bytes."
             )
 
@@ -76,22 +76,22 @@ class Limits:
         """Refuse a program that is too long for its file."""
         if count > self.nodes:
             raise FileFormatError(
-                f"the program has {count:,} nodes; {self.nodes:,} are possible in a file of {self.file:,} bytes."
+                f"the program has {count:,} nodes; {self.nodes:,} are allowed in a file of {self.file:,} bytes."
             )
 
     def check_indices(self, count: int) -> None:
         """Refuse lists of indices that are too long for their file."""
         if count > self.indices:
             raise FileFormatError(
-                f"the plan names {count:,} indices; {self.indices:,} are possible in a file of {self.file:,} bytes."
+                f"the plan names {count:,} indices; {self.indices:,} are allowed in a file of {self.file:,} bytes."
             )
 
     def check_dense(self, needed: int) -> None:
-        """Refuse tensors that are too large for their file and the model that was given."""
+        """Refuse tensors that are too large for their file and the given model."""
         if needed > self.dense:
             hint = "" if self.model else "; if this is intended, pass a fresh model of its class: load(path, model=...)"
             raise FileFormatError(
-                f"the model would take {needed:,} bytes of memory; {self.dense:,} are possible for a file of "
+                f"the model would take {needed:,} bytes of memory; {self.dense:,} are allowed for a file of "
                 f"{self.file:,} bytes{hint}."
             )
 

@@ -1,8 +1,9 @@
 """The file of a small model: an ordinary safetensors file that rebuilds the model in a fresh instance of its class.
 
-The metadata entry ``vbdrop`` is the header, JSON: the version of the format, the class, the plan in shorthand, which
-names share a tensor, and a checksum of all the rest. The tensors are those of the small model, dense or with their
-positions, and ``vbdrop:lists``, the indices that the plan keeps. Nothing in a file is executed or unpickled.
+The metadata entry ``vbdrop`` is the header, in JSON: the version of the format, the class, the compact plan, which
+names share a tensor, and a checksum of everything else. The tensors are those of the small model, dense or as nonzero
+values with their positions, and ``vbdrop:lists``, the indices that the plan keeps. Nothing in a file is executed or
+unpickled.
 """
 
 import json
@@ -45,17 +46,17 @@ def save(
     """Write a small model.
 
     Args:
-        path: Where to write; an existing file is replaced at the very end.
+        path: Where to write; an existing file is replaced only once the new one is complete.
         model: The small model.
-        plan: The plan that made it; None for a model of its class's own shape.
-        dtype: The type in which floating-point numbers are stored; None for their own.
-        arguments: For a network of `vbdrop.models`, what it was built with: such a file loads without a model.
+        plan: The plan that made it; None for a model with the original shape of its class.
+        dtype: The dtype in which floating-point numbers are stored; None keeps their own.
+        arguments: For a network of `vbdrop.models`, its constructor arguments: such a file loads without a model.
 
     Returns:
-        The bytes of the file.
+        The size of the file in bytes.
 
     Raises:
-        ValueError: `dtype` is unknown, or the model holds something that is not a tensor.
+        ValueError: If ``dtype`` is unknown, or the model's state holds something that is not a tensor.
 
     Example:
         >>> import tempfile
@@ -93,7 +94,7 @@ def save(
 
 
 def built_with(model: nn.Module) -> dict[str, Any] | None:
-    """What a network of `vbdrop.models` was built with, for `save`; None for any other model.
+    """The constructor arguments of a network of `vbdrop.models`, for `save`; None for any other model.
 
     Example:
         >>> from vbdrop.models import LeNet5
@@ -107,23 +108,24 @@ def built_with(model: nn.Module) -> dict[str, Any] | None:
 def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: int | None = None) -> nn.Module:
     """Rebuild a small model from its file.
 
-    Nothing in a file is executed, and a file from outside can do no harm: a forward in a file consists of operations
-    of a closed table, and the memory for reading it stays below 50 MB plus ten times the file plus that of `model`.
+    No code in a file is executed, and an untrusted file can do no harm: a forward in a file consists of operations from
+    a closed table, and the memory for reading it stays below 50 MB plus ten times the file size plus that of ``model``.
 
     Args:
         path: A file that `save` wrote.
-        model: A fresh instance of the class that was compressed, built as it was; it is not changed. The dtype
-            may be another one, unless the compressed model had several. A network of `vbdrop.models` needs none.
-        max_call_bytes: For a file with its own forward, the most memory that a call may take. None for 16 MiB plus
-            four times the file, the bytes of `model`, and 2,048 bytes per byte of the inputs (64 KiB per whole
-            number). A call that needs more raises a `ValueError` before anything is computed.
+        model: A fresh instance of the class that was compressed, built with the same arguments; it is not changed. Its
+            dtype may differ, unless the compressed model had several. A network of `vbdrop.models` needs none.
+        max_call_bytes: For a file with its own forward, the memory that a call may use in addition to an allowance for
+            its inputs (2,048 bytes per byte of floating-point numbers, 64 KiB per integer). None means 16 MiB plus
+            four times the file size plus the bytes of ``model``. A call that needs more raises a `ValueError` before
+            anything is computed.
 
     Returns:
         The small model, in eval mode.
 
     Raises:
-        FileFormatError: The file is damaged, of a later version or for another model, or it asks for more memory than
-            a file of its size may need. Nothing is loaded then.
+        FileFormatError: If the file is damaged, has a later version or belongs to another model, or if it asks for more
+            memory than a file of its size may need. Nothing is loaded then.
 
     Example:
         >>> import tempfile
@@ -142,7 +144,7 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
         small = _loaded(header, tensors, fresh, devices, limits)
     except FileFormatError:
         raise
-    except Exception as error:  # a file may hold anything, and whatever that leads to, it is the file's fault
+    except Exception as error:  # a file may hold anything, so any error is the file's fault
         raise FileFormatError(f"the file cannot be read: {type(error).__name__}: {error}") from error
     if isinstance(small, fx.GraphModule):
         CallMemory(limits.call if max_call_bytes is None else max_call_bytes).attach(small)
@@ -158,8 +160,8 @@ def _loaded(
 ) -> nn.Module:
     """The small model.
 
-    The plan is applied to an outline, a model whose tensors have shapes and no values, so that no memory is taken
-    before all sizes are known and found to be within the limits.
+    The plan is applied to an outline, a model whose tensors have shapes but no values, so that no memory is allocated
+    before all sizes are known to be within the limits.
     """
     if fresh is None:
         fresh = _built(header)
@@ -190,20 +192,20 @@ def _bytes(state: Mapping[str, Any]) -> int:
 
 
 def _own_dtype(state: Mapping[str, Tensor]) -> str | None:
-    """The name of the dtype that all floating-point numbers of a model have, if it is not torch's usual one."""
+    """The name of the dtype that all floating-point tensors of a model have, if it is not float32."""
     found = {value.dtype for value in state.values() if value.is_floating_point()}
     return next((name for name, dtype in OWN_DTYPES.items() if found == {dtype}), None)
 
 
 def _uncast(model: nn.Module, dtype: torch.dtype) -> list[str]:
-    """The buffers that are not stored, and are floating-point numbers of another dtype than those that are."""
+    """The non-persistent floating-point buffers whose dtype differs from that of the stored tensors."""
     stored = model.state_dict().keys()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name not in stored}
     return [name for name, buffer in buffers.items() if buffer.is_floating_point() and buffer.dtype != dtype]
 
 
 def _never_sparse(data: dict[str, Any]) -> set[str]:
-    """New biases and buffers of the program, whose size the file itself has to say."""
+    """New biases and buffers of the program, whose sizes only the file knows."""
     return {*data.get("new", []), *data.get("buffers", {})}
 
 
@@ -222,10 +224,10 @@ def _lists(header: dict[str, Any], tensors: dict[str, Tensor], limits: Limits) -
 
 
 def _built(header: dict[str, Any]) -> nn.Module:
-    """The outline of the network of `vbdrop.models` that the file is for, if it is one and its size is plausible."""
+    """The outline of the `vbdrop.models` network that the file is for, if it is one and its size is plausible."""
     name, arguments = header["class"], header["arguments"]
     if name not in CLASSES or arguments is None:
-        raise FileFormatError(f"the file is for a model of class {name}; give a fresh one: load(path, model={name}()).")
+        raise FileFormatError(f"the file is for a model of class {name}; pass a fresh one: load(path, model={name}()).")
     try:
         for value in arguments.values():
             if isinstance(value, list | str) and len(value) > MOST_LAYERS:

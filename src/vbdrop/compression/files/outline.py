@@ -12,7 +12,7 @@ from vbdrop._torch_compat import detached_activations
 def outline(model: nn.Module) -> tuple[nn.Module, dict[str, torch.device]]:
     """A copy of a model whose stored tensors have shapes but no values.
 
-    What a ``state_dict`` does not hold, such as buffers that are not persistent, is copied with its values.
+    Tensors that a ``state_dict`` does not hold, such as non-persistent buffers, are copied with their values.
 
     Returns:
         The copy, and the devices of the tensors by name.
@@ -37,8 +37,8 @@ def filled(model: nn.Module, state: Mapping[str, Tensor], devices: Mapping[str, 
 
     Args:
         model: The outline; it must not be used afterwards.
-        state: The values by name, of the same shapes; tensors that are missing here keep their own.
-        devices: Where they go, by name; the CPU for others.
+        state: The values by name, of the same shapes; tensors that are missing here keep their own values.
+        devices: The device of each tensor, by name; others go to the first of these devices, or to the CPU if empty.
 
     Example:
         >>> empty, devices = outline(nn.Linear(2, 1, bias=False))
@@ -63,7 +63,7 @@ def filled(model: nn.Module, state: Mapping[str, Tensor], devices: Mapping[str, 
 
 
 def _like(tensor: Tensor, value: Tensor) -> Tensor:
-    """A tensor with other values, a parameter if it is one."""
+    """A tensor with other values; a parameter if the original is one."""
     return (
         nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value.detach()
     )

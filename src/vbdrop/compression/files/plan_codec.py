@@ -1,7 +1,8 @@
-"""A plan in few bytes: what is needed to cut a fresh model, with its lists of indices beside it.
+"""A plan in few bytes: only what is needed to cut a fresh model, with its lists of indices stored separately.
 
-The values that a plan folds are already in the tensors of the small model, so the shorthand keeps only where the model
-is cut, which biases are new, and the program. Lists of indices become numbers: each distinct list is kept once.
+The values that a plan folds are already in the tensors of the small model, so the compact form keeps only where the
+model is cut, which biases are new, and the program. It refers to lists of indices by number: each distinct list is
+stored once.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from vbdrop.compression.planning.plan import VERSION, ForwardProgram, Plan
 _PROGRAM = {"nodes", "buffers", "removed"}
 
 Lists = dict[tuple[int, ...], int]
-"""The different lists of indices of a plan -> their numbers, in order of their first use."""
+"""The distinct lists of indices of a plan -> their numbers, in order of first use."""
 
 
 def shorten(plan: Plan) -> tuple[dict[str, Any], list[Positions]]:
@@ -62,11 +63,11 @@ def lengthen(
     Args:
         data: The content of a file.
         lists: Its lists of indices.
-        tensors: Its tensors: those of new biases say how long they are, those of other buffers what they hold.
+        tensors: Its tensors, which give the lengths of new biases and the contents of other buffers.
         limits: How much the file may ask for.
 
     Raises:
-        FileFormatError: It is not such a plan; the message says what is wrong.
+        FileFormatError: If it is not such a plan; the message says what is wrong.
     """
     try:
         program = None
@@ -99,7 +100,7 @@ def lengthen(
 
 
 def _named_indices(data: dict[str, Any], lists: list[Positions], tensors: Mapping[str, Tensor]) -> int:
-    """How many indices the cuts, buffers and new biases of a plan come to, each list as often as it is named."""
+    """The number of indices in the cuts, buffers and new biases of a plan; a list counts each time it is named."""
     numbers = [number for entry in data.get("cut", {}).values() if len(entry) > 1 for number in entry[1].values()]
     numbers += [entry[2] for entry in data.get("buffers", {}).values() if len(entry) > 2]
     return sum(len(lists[number]) for number in numbers) + sum(tensors[name].numel() for name in data.get("new", []))
@@ -114,7 +115,7 @@ def _long_cut(axes: dict[str, int], lists: list[Positions], indices: dict[int, l
 
 
 def _listed(lists: list[Positions], number: int, indices: dict[int, list[int]]) -> list[int]:
-    """A list by its number; the same one for all that name it."""
+    """A list by its number; all uses share the same list object."""
     if not 0 <= number < len(lists):
         raise IndexError(f"there is no list of indices {number}")
     if number not in indices:
@@ -123,7 +124,7 @@ def _listed(lists: list[Positions], number: int, indices: dict[int, list[int]]) 
 
 
 def _short_buffer(entry: dict[str, Any], lists: Lists) -> list[Any]:
-    """[dtype, shape], and the number of the list if it is one."""
+    """[dtype, shape], and the number of the list if the buffer is one."""
     values = entry["data"]
     whole = all(type(value) is int and value >= 0 for value in values)
     if whole and values and all(a < b for a, b in pairwise(values)):
@@ -142,7 +143,7 @@ def _long_buffer(
 
 
 def _short_nodes(nodes: list[dict[str, Any]]) -> list[list[Any]]:
-    """[name, operation, target, arguments, named arguments], without what is empty at the end."""
+    """[name, operation, target, arguments, named arguments], without empty parts at the end."""
     numbers = {node["name"]: number for number, node in enumerate(nodes)}
 
     def shortened(value: Any) -> Any:  # noqa: ANN401 -- an argument can be anything

@@ -1,8 +1,8 @@
 """Sorted positions in few bytes: the gaps between them in Rice code.
 
-A gap g is cut into its low bits, r of them, and the rest q = g >> r. The low bits of all gaps come first, packed; then
-every q as q zeros and a one. The first byte is r, chosen for the fewest bytes, which comes within a tenth of a bit
-per position of the entropy of random positions. With r = 0 it is a bitmask.
+A gap g is split into its r low bits and the rest, q = g >> r. The low bits of all gaps come first, packed; then every q
+as q zeros and a one. The first byte is r, chosen for the fewest bytes; this comes within a tenth of a bit per position
+of the entropy of random positions. With r = 0 the code is a bitmask.
 """
 
 from collections.abc import Iterator
@@ -43,11 +43,11 @@ def decode_positions(data: Bytes, count: int, size: int) -> Positions:
 
     Args:
         data: The bytes.
-        count: How many positions there are.
-        size: What they must lie below.
+        count: The number of positions.
+        size: All positions must be below this.
 
     Raises:
-        FileFormatError: The bytes are not such a code, or hold other positions.
+        FileFormatError: If the bytes are not such a code, or hold other positions.
 
     Example:
         >>> decode_positions(np.array([0, 208], np.uint8), count=3, size=4).tolist()
@@ -58,15 +58,15 @@ def decode_positions(data: Bytes, count: int, size: int) -> Positions:
 
 
 def position_blocks(data: Bytes, count: int, size: int) -> Iterator[Positions]:
-    """Read what `encode_positions` wrote, a few thousand at a time: all at once would take many times the bytes.
+    """Read what `encode_positions` wrote, a few thousand at a time: all at once would use many times the memory.
 
     Args:
         data: The bytes.
-        count: How many positions there are.
-        size: What they must lie below.
+        count: The number of positions.
+        size: All positions must be below this.
 
     Raises:
-        FileFormatError: The bytes are not such a code, or hold other positions; those before are given by then.
+        FileFormatError: If the bytes are not such a code, or hold other positions; earlier blocks were already yielded.
     """
     if len(data) == 0 or data[0] > MAX_LOW_BITS or not 0 <= count <= 8 * len(data):
         raise FileFormatError(f"{count} positions in {len(data)} bytes cannot be read.")
@@ -88,7 +88,7 @@ def position_blocks(data: Bytes, count: int, size: int) -> Iterator[Positions]:
         low = packed.reshape(len(ones), low_bits) @ weights
         high = np.diff(ones, prepend=last_one) - 1
         before, last_one = last, int(ones[-1])
-        # of Python's integers, which do not overflow
+        # with Python integers, which do not overflow
         last = before + (int(high.sum()) << low_bits) + int(low.sum()) + len(ones)
         if last >= size:
             raise FileFormatError(f"a position is {last}, where it must be below {size}.")

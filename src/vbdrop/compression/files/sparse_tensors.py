@@ -1,7 +1,7 @@
-"""The tensors of a model as a file holds them: dense, or the values that are not zero with their positions.
+"""The tensors of a model as a file holds them: dense, or as nonzero values with their positions.
 
-A sparse tensor ``fc.weight`` is two in the file: ``fc.weight``, its values in order, and ``fc.weight:at``, their
-positions (see `vbdrop.compression.files.rice_code`). Names that share one tensor have it once.
+A sparse tensor ``fc.weight`` becomes two tensors in the file: ``fc.weight``, its values in order, and ``fc.weight:at``,
+their positions (see `vbdrop.compression.files.rice_code`). A tensor with several names is stored once.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,11 +27,12 @@ def to_stored(
 
     Args:
         state: The tensors by name.
-        dtype: The type for floating-point numbers; a tensor with values beyond its range keeps its own. None: all do.
-        dense: Names that must not become sparse.
+        dtype: The dtype for floating-point numbers; a tensor with values outside its range keeps its own. With None,
+            all tensors keep their own.
+        dense: The names of tensors that must not become sparse.
 
     Returns:
-        The tensors of the file, and the names that share another one's tensor.
+        The tensors of the file, and the names that share the tensor of another name.
 
     Example:
         >>> tensors, _ = to_stored({"weight": torch.eye(100)})
@@ -64,11 +65,11 @@ def from_stored(
 
     Args:
         tensors: The tensors of the file.
-        tied: The names that share another one's tensor.
-        like: The tensors that the model has, for their shapes and types.
+        tied: The names that share the tensor of another name.
+        like: The tensors of the model, which give the shapes and dtypes.
 
     Raises:
-        FileFormatError: One is missing or unexpected, or has another shape or type than the model's.
+        FileFormatError: If a tensor is missing or unexpected, or its shape or dtype does not match the model's.
     """
     state = {name: _restored(name, tensors, tied, model_tensor) for name, model_tensor in like.items()}
     used = {tied.get(name, name) for name in like}

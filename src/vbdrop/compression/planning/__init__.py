@@ -1,1 +1,1 @@
-"""What to remove: the plan as plain data, and how it follows from the analysis of the graph."""
+"""What to remove: the plan as plain data, and how it is derived from the analysis of the graph."""

@@ -14,16 +14,16 @@ Cut = dict[int, list[int]]
 
 @dataclass(frozen=True)
 class Merge:
-    """Constant inputs whose weights are merged into those of one of them, the carrier.
+    """Constant inputs whose weights are merged into the weights of one of them, the carrier.
 
     ``weight[rows, into] += sum(scale[k] * weight[rows, source[k]])``, with the inputs on ``axis``.
 
     Attributes:
         axis: The weight's axis that runs over inputs, 0 or 1.
-        into: The carrier's index on it.
-        source: The indices of the others.
+        into: The carrier's index on that axis.
+        source: The indices of the other inputs.
         scale: Their constants, divided by the carrier's.
-        rows: First and last (exclusive) index on the other axis: all outputs, or those of one group.
+        rows: The first and last (exclusive) index on the other axis: all outputs, or those of one group.
     """
 
     axis: int
@@ -43,11 +43,11 @@ class WeightLayout:
 
 @dataclass(frozen=True)
 class ForwardProgram:
-    """The forward of a small model, if that of its class is no longer valid.
+    """The forward of a small model, if the forward of its class is no longer valid.
 
     Attributes:
         nodes: The graph, one entry per node; see `vbdrop.compression.rewriting.program`.
-        buffers: A tensor that the graph needs and the class does not have -> ``{"dtype", "shape", "data"}``.
+        buffers: A tensor that the graph needs but the class does not have -> ``{"dtype", "shape", "data"}``.
         removed: The parameters and buffers that the graph no longer uses.
     """
 
@@ -60,17 +60,17 @@ class ForwardProgram:
 class Plan:
     """What `compress` decided, as data that can be stored and applied again.
 
-    All indices refer to the model before. Tensors that are not named stay as they are.
+    All indices refer to the model before compression. Tensors that are not named are not changed.
 
     Attributes:
         keep: Parameter or buffer -> axis -> the indices that are kept.
-        add: Bias or ``running_mean`` -> what is added to it after that; a missing bias is created.
-        merge: Weight -> the constant inputs that are merged into a carrier before that.
+        add: Bias or ``running_mean`` -> the values that are added to it after the cut; a missing bias is created.
+        merge: Weight -> the constant inputs that are merged into a carrier before the cut.
         attributes: Module -> attribute -> its new number, such as ``in_features``.
-        shapes: Each tensor named above -> its shape before (a missing bias has none).
+        shapes: Each tensor named above -> its shape before compression (a missing bias has none).
         layouts: Weight of a grouped or transposed convolution -> its layout.
         positions: Weight -> how often each of its entries is used for one example.
-        program: The new forward, or None if the class's own is valid.
+        program: The new forward, or None if the original one is valid.
         channels_last: Whether a plain small model has the memory format `torch.channels_last`.
 
     Example:
@@ -92,7 +92,7 @@ class Plan:
     channels_last: bool = False
 
     def shape_after(self, name: str) -> list[int]:
-        """The shape of a tensor afterwards."""
+        """The shape of a tensor after the plan is applied."""
         kept = self.keep.get(name, {})
         return [len(kept[axis]) if axis in kept else size for axis, size in enumerate(self.shapes[name])]
 
@@ -110,7 +110,7 @@ class Plan:
             return kept.get(0)
         if layout.groups == 1 or not kept:
             return kept.get(1)
-        # the second axis indexes the units of each remaining group in turn
+        # the second axis indexes the units within each remaining group
         rows, each = kept.get(0, range(shape[0])), shape[0] // layout.groups
         groups = sorted({row // each for row in rows})
         return [group * shape[1] + i for group in groups for i in kept.get(1, range(shape[1]))]
@@ -139,7 +139,7 @@ class Plan:
         """Read a plan back.
 
         Raises:
-            ValueError: If the text is not a plan, or not one of this version; the message says what is wrong.
+            ValueError: If the text is not a plan of this version; the message says what is wrong.
         """
         try:
             return cls.from_data(json.loads(text))
@@ -151,7 +151,7 @@ class Plan:
         """Read a plan from the result of `to_data`, checking every entry.
 
         Raises:
-            ValueError: If it is not a plan, or not one of this version; the message says what is wrong.
+            ValueError: If it is not a plan of this version; the message says what is wrong.
         """
         version = _dict(data, "a plan").get("version")
         if version != VERSION:
@@ -186,7 +186,7 @@ class Plan:
                     raise ValueError(f"the plan keeps indices of {name!r} that axis {axis} of {shape} does not have.")
         for name, values in self.add.items():
             if name in self.shapes and self.shape_after(name) != [len(values)]:
-                raise ValueError(f"the plan adds {len(values)} values to {name!r}, which has another number of them.")
+                raise ValueError(f"the plan adds {len(values)} values to {name!r}, which has a different number.")
         for name, merges in self.merge.items():
             shape = self._shape(name)
             for merge in merges:
@@ -197,7 +197,7 @@ class Plan:
 
     def _shape(self, name: str) -> list[int]:
         if name not in self.shapes:
-            raise ValueError(f"the plan has no shape of {name!r}.")
+            raise ValueError(f"the plan has no shape for {name!r}.")
         return self.shapes[name]
 
 

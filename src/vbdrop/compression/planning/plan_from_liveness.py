@@ -1,4 +1,4 @@
-"""The numbers of a plan, from liveness: indices that are kept, folded constants, carriers, attributes."""
+"""Derive a plan from liveness: the indices that are kept, folded constants, carriers, attributes."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -29,7 +29,7 @@ class Columns:
 
     @property
     def selected(self) -> bool:
-        """Whether the inputs have to be selected from those that are present."""
+        """Whether the inputs must be selected from those that are present."""
         return not torch.equal(self.there, self.kept)
 
     def positions(self) -> Tensor:
@@ -40,7 +40,7 @@ class Columns:
 def columns(liveness: Liveness) -> dict[str, Columns]:
     """For every weight, the inputs that it keeps.
 
-    A selection copies its input, so of all weights that read the same channels at most one has a selection: the one
+    A selection copies its input, so among all weights that read the same channels, at most one has a selection: the one
     for which it removes most.
     """
     found = {weight: _columns(liveness, uses) for weight, uses in liveness.uses.items()}
@@ -95,7 +95,7 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
     note_replaced(plan, facts.model)
     for node, channels in () if facts.rewrite else facts.counted.items():
         site = facts.norm_site(node)
-        if site is None or "count" in plan.attributes.get(site.path, {}):  # it counts already
+        if site is None or "count" in plan.attributes.get(site.path, {}):  # already recorded
             continue
         if node in liveness.reached and not bool(liveness.kept(channels).all()):
             plan.attributes[site.path] = counted_as(site.kind, site.count, site.from_end)
@@ -104,7 +104,7 @@ def decide(liveness: Liveness, inputs: dict[str, Columns]) -> Plan:
 
 
 def _set_instance_norms(plan: Plan, liveness: Liveness) -> None:
-    """Record the channels of instance norms that have no tensors: the module would warn about another number."""
+    """Record the channels of instance norms without tensors, since the module warns if the number is wrong."""
     facts = liveness.facts
     counts: dict[str, set[int]] = {}
     for node in facts.by_node:
@@ -161,12 +161,12 @@ def _fold(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, outputs: 
     mean = None if first.bias is not None else _running_mean(liveness, uses)
     if mean is not None:
         plan.add[mean] = (-added).tolist()
-    else:  # under all names of a module that appears in several places
+    else:  # under all names of a module that appears several times
         plan.add.update((companion(weight, "bias"), added.tolist()) for weight in liveness.facts.aliases(first.weight))
 
 
 def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
-    """The running mean of a batch normalisation that is the only reader of a product and reads nothing else."""
+    """The running mean of a batch normalisation that is the only reader of a product and has no other input."""
     readers = list(uses.first.node.users)
     if len(uses.places) > 1 or len(readers) != 1 or "batch_norm" not in str(readers[0].target):
         return None
@@ -177,7 +177,7 @@ def _running_mean(liveness: Liveness, uses: Uses) -> str | None:
 
 
 def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Tensor) -> None:
-    """Merge the weights of the constants that are removed into those of the carrier of their group."""
+    """Merge the weights of removed constants into those of the carrier of their group."""
     first = uses.first
     carried = liveness.carried(uses)
     chosen = carriers(uses, carried, kept).view(first.groups, -1)
@@ -187,7 +187,7 @@ def _merge(plan: Plan, liveness: Liveness, uses: Uses, dropped: Tensor, kept: Te
     for group in gone.any(1).nonzero().flatten().tolist():
         into, source = int(chosen[group].nonzero()), gone[group].nonzero().flatten()
         scale = (value[group][source] / value[group][into]).tolist()
-        if first.transposed:  # the first axis holds the inputs of all groups in turn
+        if first.transposed:  # the first axis holds the inputs of all groups, one group after another
             offset = group * inputs
             merge = Merge(0, offset + into, (offset + source).tolist(), scale, (0, outputs))
         else:
@@ -212,7 +212,7 @@ def _set_attributes(
         attributes = shape_of(module)
         if attributes is None or (inputs is None and attributes.inputs is not None):
             continue
-        is_embedding = isinstance(module, nn.Embedding) and inputs is not None  # also the weight of a linear layer
+        is_embedding = isinstance(module, nn.Embedding) and inputs is not None  # tied to a linear layer
         numbers = {attributes.outputs: inputs if is_embedding else outputs, attributes.inputs: inputs, "groups": groups}
         for attribute, number in numbers.items():
             if attribute is not None and number is not None and getattr(module, attribute, number) != number:

@@ -12,11 +12,11 @@ def relative(plan: Plan, done: Plan) -> Plan | None:
     """The plan that turns the result of one plan into the result of another.
 
     Args:
-        plan: A plan for the original model, whose folds and merges are still to be done.
-        done: The plan for the same original model that has been applied.
+        plan: A plan for the original model, whose folds and merges have not been applied yet.
+        done: The plan for the same original model that has already been applied.
 
     Returns:
-        A plan for the model as it is now, or None if something that was removed would be needed again.
+        A plan for the model in its current state, or None if something that was removed would be needed again.
 
     Example:
         >>> before = Plan(keep={"weight": {0: [1, 4, 6]}}, shapes={"weight": [8, 2]})
@@ -45,7 +45,7 @@ def _goes_on(axes: Cut, before: Cut) -> bool:
 
 
 def _among(axes: Cut, before: Cut) -> Cut:
-    """The kept indices as positions among those that remain, on the axes that lose something."""
+    """The kept indices as positions among the remaining ones, on the axes that lose something."""
     cuts: Cut = {}
     for axis, kept in axes.items():
         if axis not in before:
@@ -56,7 +56,7 @@ def _among(axes: Cut, before: Cut) -> Cut:
 
 
 def _moved(merge: Merge, before: Cut) -> Merge:
-    """A merge with the positions that its inputs and outputs have now."""
+    """A merge with the current positions of its inputs and outputs."""
 
     def position(axis: int, index: int) -> int:
         return bisect_left(before[axis], index) if axis in before else index

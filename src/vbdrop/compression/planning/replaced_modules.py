@@ -1,6 +1,6 @@
-"""Modules that a plan replaces before its cuts, and the numbers with which it describes them.
+"""Modules that a plan replaces before it cuts, and the numbers with which it describes them.
 
-They are normalisations that count removed channels, torch's attentions with separate projections, and layers that
+They are normalisations that count removed channels, torch attentions with separate projections, and layers that
 computed their own weight.
 """
 
@@ -27,20 +27,20 @@ from vbdrop.layers.counted_norm import CENTRING, KINDS, check_epsilon, count_, k
 from vbdrop.layers.gated_norm import gated_class
 
 NUMBERS = ("count", "from_end", "formula", "scaled")
-"""What a plan says of such a norm: the channels to count, their axis, the formula by its place in `KINDS`, and the
+"""How a plan describes such a norm: the channels to count, their axis, the formula by its position in `KINDS`, and the
 number of channels that it scales first, 0 for none."""
 
 
 def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[str, int]:
-    """The numbers of a norm, as a plan has them."""
+    """The numbers of a norm, as a plan stores them."""
     return dict(zip(NUMBERS, (count, from_end, list(KINDS).index(kind), scaled), strict=True))
 
 
 def note_replaced(plan: Plan, model: nn.Module) -> None:
-    """Add the modules that were replaced in a model to a plan, so that a fresh model gets them, too.
+    """Record the modules that were replaced in a model in a plan, so that they are replaced in a fresh model too.
 
-    These are counted norms, attentions in the open, by the number of their heads, and layers that have lost the class
-    that computed their weight.
+    These are counted norms, opened attentions (by the number of their heads), and layers that have lost the class that
+    computed their weight.
 
     Example:
         >>> plan = Plan()
@@ -59,11 +59,11 @@ def note_replaced(plan: Plan, model: nn.Module) -> None:
 
 
 def with_own_classes(plan: Plan, model: nn.Module) -> tuple[Plan, set[str]]:
-    """A plan without the layers that need not lose their class, since nothing in them is cut or folded.
+    """A plan in which layers keep their class if nothing in them is cut or folded.
 
     Args:
         plan: A plan with all layers that have lost the class that computed their weight.
-        model: The model that was given; a layer of it that has gates must lose its class.
+        model: The given model; a layer with gates must lose its class.
 
     Returns:
         The plan, and the names of these layers.
@@ -86,25 +86,25 @@ def counted_norms(plan: Plan) -> dict[str, dict[str, int]]:
 
 
 def scale_bytes(plan: Plan) -> int:
-    """The most bytes of the tensors that norms are given when they start to count: a scale, and perhaps a weight."""
+    """The most bytes of the tensors that norms get when they become counted: a scale, and perhaps a weight."""
     return 2 * 8 * sum(numbers.get("scaled", 0) for numbers in counted_norms(plan).values())
 
 
 def made_by_replacing(plan: Plan, tensors: Mapping[str, Tensor]) -> set[str]:
-    """The tensors of a plan that a fresh model lacks, since its norms do not count yet."""
+    """The tensors of a plan that a fresh model lacks, since its norms are not counted norms yet."""
     names = {f"{path}.{name}".lstrip(".") for path in counted_norms(plan) for name in ("scale", "weight")}
     return names & plan.shapes.keys() - tensors.keys()
 
 
 def replace_modules_(plan: Plan, model: nn.Module) -> None:
-    """Replace the modules of a model as a plan says, in place; those that already are replaced stay as they are.
+    """Replace the modules of a model as a plan says, in place; modules that are already replaced are not changed.
 
-    A norm becomes a counted one; a converted norm has its gates in the place of the scale. An attention of torch whose
-    heads the plan names is opened, and a layer that computes its weight itself becomes one of torch.
+    A norm becomes a counted one; in a converted norm, the gates take the place of the scale. A torch attention whose
+    heads the plan names is opened, and a layer that computes its own weight becomes the torch layer.
 
     Raises:
-        ValueError: If a module is not a normalisation that could, or counts another number, or is not such a layer;
-            then nothing is changed.
+        ValueError: If a module is not a normalisation that can be counted, counts a different number, or is not a layer
+            that computes a product; nothing is changed then.
     """
     _check_replaceable(plan, model)
     for path, numbers in plan.attributes.items():
@@ -121,7 +121,7 @@ def replace_modules_(plan: Plan, model: nn.Module) -> None:
             continue
         if isinstance(module, GatedNorm):
             plain = type(module).plain
-            module.__class__ = plain  # type: ignore[assignment]  # for a moment
+            module.__class__ = plain  # type: ignore[assignment]  # temporarily
             count_(module, kind, numbers["count"], numbers["from_end"])
             module.__class__ = gated_class(type(module))
             continue
@@ -154,7 +154,7 @@ def _check_replaceable(plan: Plan, model: nn.Module) -> None:
 
 
 def _is_product(module: nn.Module) -> bool:
-    """Whether a module is or can become a layer of torch with the weight that it computes."""
+    """Whether a module is or can become a torch layer with the weight that it computes."""
     if isinstance(module, GatedProduct):
         return is_still_product(module)
     return MARK in module.__dict__ or can_be_product(module)

@@ -34,23 +34,23 @@ def apply_plan_(
 ) -> nn.Module | dict[str, Tensor]:
     """Remove from a model or its state dict what a plan lists.
 
-    A model keeps its class, its modules and its parameters as objects; they become smaller in place. Only a plan with
-    a program returns another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model the
-    rates and gates become smaller too, and so does the optimizer's state.
+    A model keeps its class, and its modules and parameters stay the same objects; they become smaller in place. Only a
+    plan with a program returns another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model
+    the rates and gates become smaller too, and so does the optimizer's state.
 
     Args:
         plan: A plan from `vbdrop.compress`.
         target: The model for which the plan was made, plain or Bayesian, or a fresh instance of its class; or its
             state dict, of which a smaller copy is made.
-        optimizer: The optimizer that trains the model, if training goes on. With several processes, apply the same plan
-            on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it again: the
+        optimizer: The optimizer that trains the model, if training continues. With several processes, apply the same
+            plan on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it again: the
             old wrapper does not know the new shapes, and its next forward raises an error.
 
     Returns:
         The small model, or the small state dict.
 
     Raises:
-        ValueError: If the target is not what the plan was made for; then nothing is changed.
+        ValueError: If the plan was not made for the target; nothing is changed then.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -74,7 +74,7 @@ def apply_plan_(
 
 
 def small_state(plan: Plan, model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a model after a plan, if the modules that the plan replaces were replaced in it before.
+    """The state dict of a model after a plan; the modules that the plan replaces must already be replaced in it.
 
     Args:
         plan: The plan.
@@ -88,7 +88,7 @@ def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor
     for weight in plan.merge:
         if any(beside(weight, name) in state for name in ("log_sigma2", "log_alpha", "gate.weight")):
             raise ValueError(
-                f"the plan merges weights of {weight!r}, and a state dict does not say which of them are alive; "
+                f"the plan merges weights of {weight!r}, but a state dict does not say which of them are alive; "
                 "load it into the model and apply the plan to that."
             )
     for path, numbers in plan.attributes.items():
@@ -111,7 +111,7 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     _check(plan, tensors)
     if plan.program is not None and (optimizer is not None or is_bayesian(model)):
         raise ValueError(
-            "the plan replaces the model's forward, which a model in training needs as it is; "
+            "the plan replaces the model's forward, which must stay unchanged in training; "
             "make the plan with vbdrop.compress(..., rewrite=False)."
         )
     shared = shared_cuts(plan, model)
@@ -148,10 +148,10 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
 
 
 def _replace_(tensor: Tensor, small: Tensor) -> None:
-    """Replace a tensor's values by others of another shape.
+    """Replace a tensor's values with values of another shape.
 
     If the graph of an earlier step is still alive, so is the tensor's gradient accumulator, which insists on the old
-    shape. Torch creates a new one only for another dtype, so the tensor has another dtype for a moment.
+    shape. Torch creates a new accumulator only for another dtype, so the tensor temporarily gets another dtype.
     """
     tensor.grad = None
     if tensor.requires_grad:
@@ -160,7 +160,7 @@ def _replace_(tensor: Tensor, small: Tensor) -> None:
 
 
 def _check(plan: Plan, tensors: Mapping[str, Tensor]) -> None:
-    """Check that the target has the tensors that the plan is for."""
+    """Check that the target has the tensors for which the plan was made."""
     made = made_by_replacing(plan, tensors)
     for name, shape in plan.shapes.items():
         if name in made:
@@ -178,7 +178,7 @@ def _cuts(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
 def _small_tensors(
     plan: Plan, tensors: Mapping[str, Tensor], cuts: dict[str, Cut], layers: dict[str, NoisyLayer]
 ) -> dict[str, Tensor]:
-    """All tensors that a plan changes or creates, as they are afterwards."""
+    """All tensors that a plan changes or creates, in their final form."""
     changed = {name: tensors[name].detach() for name in cuts}
     for weight, merges in plan.merge.items():
         layer = layers.get(owner(weight))
@@ -191,7 +191,7 @@ def _small_tensors(
         like = tensors[name if name in tensors else beside(name, "weight")].detach()
         added = torch.tensor(values, dtype=torch.float64, device=like.device)
         gates = beside(name, "output_gate.weight")
-        if gates in tensors:  # a converted layer's output gates multiply its bias, too
+        if gates in tensors:  # a converted layer's output gates multiply its bias too
             added = torch.where(added == 0, 0.0, added / cut(tensors[gates].detach(), cuts.get(gates, {})))
         before = changed.get(name, tensors[name].detach() if name in tensors else torch.zeros_like(added))
         changed[name] = (before.double() + added).to(like.dtype)
@@ -199,9 +199,9 @@ def _small_tensors(
 
 
 def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
-    """Give a module the bias that it needs now."""
+    """Create the bias that a module now needs."""
     module = model.get_submodule(owner(name))
-    if getattr(module, "bias", None) is not None:  # the module appears in several places and already got its bias
+    if getattr(module, "bias", None) is not None:  # the module appears several times and already has its bias
         return
     weight = module.get_parameter("weight")
     module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))

@@ -1,4 +1,4 @@
-"""The allowed arguments of a program's calls: of the kinds in the operation's schema, with numbers within ranges."""
+"""The allowed arguments of a program's calls: their kinds must match the schema, and numbers must be in range."""
 
 import math
 import re
@@ -39,13 +39,13 @@ RANGES: dict[str, tuple[float, float]] = {
 """The name of an argument -> the range of its numbers; all others may be any 64-bit number."""
 
 SPELLED_OUT = ("interpolation_mode", "padding_mode", "num_layers")
-"""Numbers that a program writes down and never computes: some kernels do not check them."""
+"""Numbers that a program must give literally and may not compute, since some kernels do not check them."""
 
 OFF = ("train", "training", "pin_memory", "non_blocking", "sparse", "scale_grad_by_freq")
-"""Flags that a program in eval mode never sets, except where an operation says so."""
+"""Flags that a program in eval mode never sets, unless the operation requires it."""
 
 TENSOR, NUMBER, TENSORS, ANY = "tensor", "number", "tensors", "any"
-"""The kind of a node's value; a model input or the result of a module can be any structure of tensors."""
+"""The kinds of a node's value; a model input or the result of a module can be any structure of tensors."""
 
 
 class CallError(ValueError):
@@ -65,7 +65,7 @@ def check_call(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ki
         The kind of the call's value.
 
     Raises:
-        CallError: The operation is not in the table, or it cannot have such arguments.
+        CallError: If the operation is not in the table, or cannot have such arguments.
 
     Example:
         >>> x = fx.Graph().placeholder("x")
@@ -144,7 +144,7 @@ def _check_argument(
     values = [value]
     if kind.startswith("List["):
         kind = kind[len("List[") : -1]
-        # torch accepts one number for a list of equal ones, and a tuple for a list
+        # torch accepts a single number in place of a list of equal ones, and a tuple in place of a list
         values = list(value) if isinstance(value, list | tuple) else [value]
         if isinstance(value, fx.Node) and kind == "Tensor" and kinds[value] == TENSORS:
             return
@@ -172,7 +172,7 @@ def _check_range(target: str, given: Mapping[str, Any]) -> None:
     if target.startswith("aten.arange."):
         known = [given.get("start", 0), given["end"], given.get("step", 1)]
         if not all(isinstance(number, int | float) and math.isfinite(number) for number in known):
-            return  # its extent is checked when it is called
+            return  # its size is checked when it is called
         count = abs((known[1] - known[0]) / known[2]) if known[2] else math.inf
     else:
         count = math.prod(n for n in (given.get("n"), given.get("m", given.get("n"))) if isinstance(n, int))

@@ -1,8 +1,8 @@
-"""Operations that trust their arguments, behind additional checks.
+"""Operations that trust their arguments, wrapped in additional checks.
 
 Some ATen kernels read past the end of a tensor that is shorter than they expect, and Python's own arithmetic creates
-numbers of any length. A program calls these functions instead, so that a program from outside cannot misuse them:
-they check their arguments and then do the same.
+numbers of any length. A program calls these functions instead, which check their arguments first, so that an untrusted
+program cannot misuse them.
 """
 
 import operator
@@ -15,7 +15,7 @@ from torch import Tensor
 aten = torch.ops.aten
 
 LARGEST_SIZE = 2**62
-"""The largest size and the largest number of elements of a tensor."""
+"""The largest allowed size, and number of elements, of a tensor."""
 
 
 def batch_norm(
@@ -44,10 +44,10 @@ def batch_norm_without_statistics(
 ) -> Any:  # noqa: ANN401 -- three tensors
     """``aten._native_batch_norm_legit.no_stats``, whose kernel does not check the lengths of its tensors.
 
-    With the flag off it reads statistics that are not there, and ends the process.
+    With ``training=False`` it would read statistics that do not exist, and crash the process.
     """
     if not training:
-        raise ValueError("batch normalization without statistics must take those of its input; got training=False.")
+        raise ValueError("batch normalization without statistics must use those of its input; got training=False.")
     _check_channels(input, weight, bias)
     return aten._native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps)
 
@@ -96,7 +96,7 @@ def gru(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:  # noqa: ANN401 -- two tensors
-    """``aten.gru.input``, which takes for granted that its weights have rows for three gates."""
+    """``aten.gru.input``, whose kernel assumes that its weights have rows for three gates."""
     options = (has_biases, num_layers, bidirectional, batch_first)
     _check_recurrent("a GRU", 3, input, [hx], params, *options)
     return aten.gru.input(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
@@ -113,7 +113,7 @@ def _check_recurrent(
     bidirectional: bool,
     batch_first: bool,
 ) -> None:
-    """The weights and states have the shapes that the kernel of a recurrent layer takes for granted."""
+    """Check that the weights and states have the shapes that the kernel of a recurrent layer assumes."""
     number = 2 if gates == 4 else 1
     if input.dim() != 3 or len(hx) != number or any(state.dim() != 3 for state in hx):
         said = "two states" if number == 2 else "a state"
@@ -133,7 +133,7 @@ def recurrent_shapes(
     """The shapes of all weights of a recurrent network, in torch's order.
 
     Args:
-        gates: The number of gates: 4 for an LSTM, 3 for a GRU, 1 for a plain one.
+        gates: The number of gates: 4 for an LSTM, 3 for a GRU, 1 for a plain RNN.
         inputs: The input features.
         hidden: The hidden units.
         outputs: The output units of a layer: ``hidden``, or fewer for an LSTM with projections.
@@ -173,7 +173,7 @@ def multiply_sizes(a: Any, b: Any) -> Any:  # noqa: ANN401
 def _bounded(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:  # noqa: ANN401
     for value in (a, b):
         if not isinstance(value, int | float | torch.SymInt | torch.SymFloat):
-            raise TypeError(f"a program computes with numbers only; got a {type(value).__name__}.")
+            raise TypeError(f"a program computes only with numbers; got a {type(value).__name__}.")
     result = function(a, b)
     if isinstance(result, int) and abs(result) > LARGEST_SIZE:
         raise ValueError(f"a program computed the size {result:.3g}; no tensor has one above {LARGEST_SIZE}.")

@@ -1,4 +1,4 @@
-"""What a plan means for a converted layer: for its variances, rates and gates, besides its weight and bias."""
+"""What a plan means for the variances, rates and gates of a converted layer, besides its weight and bias."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def companions(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Cut]:
             cuts[f"{companion(weight, 'output_gate')}.{name}"] = {} if outputs is None else {0: outputs}
         for rate in (companion(weight, "log_sigma2"), companion(weight, "log_alpha")):
             shape = tensors[rate].shape if rate in tensors else ()
-            by_unit = {} if inputs is None or shape == (1,) else {0: inputs}  # one number: the rate of a whole layer
+            by_unit = {} if inputs is None or shape == (1,) else {0: inputs}  # a single rate for the whole layer
             cuts[rate] = plan.keep.get(weight, {}) if len(shape) > 1 else by_unit
         cuts[companion(weight, "removed")] = plan.keep.get(weight, {})
     return {name: cut for name, cut in cuts.items() if cut and name in tensors}
@@ -43,8 +43,8 @@ class SharedCuts(NamedTuple):
     """What a plan means for gates that several layers share.
 
     Attributes:
-        cuts: Gate parameter -> the indices that are kept: those that some layer still reads.
-        indices: Which input of each layer has which gate afterwards.
+        cuts: Gate parameter -> the indices that are kept, because some layer still reads them.
+        indices: Shared gate -> its index afterwards, which assigns a gate to each input.
     """
 
     cuts: dict[str, Cut]
@@ -52,7 +52,7 @@ class SharedCuts(NamedTuple):
 
 
 def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
-    """The cuts of shared gates, and where the layers find those that are kept.
+    """The cuts of shared gates, and the new indices with which the layers find the gates that are kept.
 
     Args:
         plan: The plan.
@@ -94,10 +94,10 @@ def shared_cuts(plan: Plan, model: nn.Module) -> SharedCuts:
 
 
 def merged_noisy(layer: NoisyLayer, merges: list[Merge]) -> dict[str, Tensor]:
-    """The weight and the variances of a converted layer after its constant inputs were merged.
+    """The weight and the variances of a converted layer after merging its constant inputs.
 
-    The carrier's weights have to be alive to carry anything: their variances are bounded as in a new layer, and
-    weights that were removed for good are restored.
+    The carrier's weights must be alive to carry anything: their variances are bounded as in a new layer, and weights
+    that were removed for good are restored.
     """
     scale = layer.per_input(_gate_values(layer).double())
     weight = layer.weight.detach().double()

@@ -46,9 +46,9 @@ def _standardised(
     shift: fx.Node | None,
     dtype: torch.dtype,
 ) -> fx.Node:
-    """The input by the mean and the variance of all channels, with a scale and a shift.
+    """Normalise the input by the mean and the variance of all channels, then scale and shift it.
 
-    The square of a mean can be too large for half precision, so that the statistics are computed in float32.
+    Squares can overflow in half precision, so the statistics are then computed in float32.
     """
     half = dtype in (torch.float16, torch.bfloat16)
     wide = writer.call(aten._to_copy.default, call["input"], dtype=torch.float32) if half else call["input"]
@@ -76,7 +76,7 @@ def rms_norm(writer: Writer, node: fx.Node) -> fx.Node:
 
 
 def mean(writer: Writer, node: fx.Node) -> fx.Node:
-    """A mean over the channels, and perhaps other axes."""
+    """A mean over the channels and possibly other axes."""
     value, share = writer.copy(node), _share(writer, node)
     return value if share == 1 else writer.call(aten.mul.Tensor, value, share)
 

@@ -30,14 +30,14 @@ OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.LayerNorm: ("layer_norm",),
     nn.GroupNorm: ("group_norm",),
 }
-"""The modules that the new graph calls, by exact type -> the operations that their forward can consist of."""
+"""The modules that the new graph can call, by exact type -> the operation of which their forward can consist."""
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 """The tensors of these modules; their operations have arguments of the same names."""
 
 
 class Writer:
-    """A new graph, and what is needed to write it.
+    """A new graph and the state needed to write it.
 
     Attributes:
         liveness: Which units are kept.
@@ -46,8 +46,8 @@ class Writer:
         graph: The new graph.
         values: Old node -> new node.
         buffers: The tensors that the graph needs besides those of the model, by name.
-        new_sizes: Whether a number in the traced forward that is a size has changed.
-        new_operations: Whether anything else differs, so that the class's own forward cannot be valid.
+        new_sizes: Whether a size that is a number in the traced forward has changed.
+        new_operations: Whether anything else differs, so that the original forward cannot be valid.
     """
 
     def __init__(self, liveness: Liveness, inputs: dict[str, Columns], plan: Plan) -> None:
@@ -62,7 +62,7 @@ class Writer:
         self.new_operations = False
 
     def value(self, node: fx.Node) -> fx.Node:
-        """The new node for an old one; parameters and constants are fetched when they are first used."""
+        """The new node for an old one; parameters and constants are fetched on first use."""
         if node not in self.values:
             name = self.facts.traced.names[node]
             constant = self.facts.traced.constants.get(name)
@@ -72,14 +72,14 @@ class Writer:
         return self.values[node]
 
     def _cut(self, name: str, constant: Tensor) -> Tensor:
-        """What is left of a constant, such as a buffer that is not stored, along the channels that it follows."""
+        """The rest of a constant, such as a non-persistent buffer, after a cut along the channels that it follows."""
         for axis, units in {f.axis: f.units for f in self.facts.followers if f.name == name}.items():
             kept = self.liveness.present[self.liveness.root[units]].nonzero().flatten()
             constant = constant.index_select(axis, kept.to(constant.device))
         return constant
 
     def buffer(self, name: str, tensor: Tensor) -> fx.Node:
-        """Add a tensor under this name or a similar one: letters, digits and underscores, and not yet in the model."""
+        """Add a tensor under this or a similar name of letters, digits and underscores that the model does not have."""
         name = re.sub(r"\W", "_", name, flags=re.ASCII)
         while name in self.buffers or hasattr(self.facts.model, name):
             name += "_"
@@ -92,7 +92,7 @@ class Writer:
         return self.graph.call_function(target, args, kwargs)
 
     def copy(self, node: fx.Node) -> fx.Node:
-        """The same operation on the new values, as a module call if it is one."""
+        """Copy an operation onto the new values, as a module call if it is the forward of a module."""
         path = self.module_of(node)
         if path is not None:
             source = next(source for source in node.all_input_nodes if self.facts.name(source) is None)
@@ -109,13 +109,13 @@ class Writer:
         return self.call(torch.ops.aten.index_select.default, value, axis, self.buffer(name, positions))
 
     def respell(self, node: fx.Node, before: int, after: int, names: Collection[str] = COUNTS) -> None:
-        """Record that a size is hard-coded; if the module has it as an attribute, the plan sets that.
+        """Record that a hard-coded size changes; if the module has it as an attribute, the plan sets that.
 
         Args:
             node: The operation.
-            before: The size.
+            before: The old size.
             after: The new size.
-            names: The attributes that may be it.
+            names: The attributes that may hold it.
         """
         self.new_sizes = True
         path = self.facts.module_path(node)
@@ -125,18 +125,18 @@ class Writer:
                 self.plan.attributes.setdefault(path, {})[name] = after
 
     def respell_grid(self, node: fx.Node, grid: Grid) -> dict[int, int]:
-        """Record the sizes of a view of heads and their features; the result is the new size of each axis."""
+        """Record the sizes of a view of heads and their features, and return the new size of each axis."""
         sizes = dict(zip(grid.axes, self.liveness.kept_along(grid), strict=True))
         opened = isinstance(self.facts.model.get_submodule(self.facts.module_path(node)), OpenAttention)
         for axis, before in zip(grid.axes, grid.units.shape, strict=True):
             if sizes[axis] != before:
-                features = axis == grid.axes[-1]  # an opened attention takes them from its weights
+                features = axis == grid.axes[-1]  # an opened attention reads them from its weights
                 names = COUNTS if not features else () if opened else HEAD_SIZES
                 self.respell(node, before, sizes[axis], names)
         return sizes
 
     def module_of(self, node: fx.Node) -> str | None:
-        """The module whose whole forward this operation is, or None if there is none."""
+        """The module whose forward consists of this operation alone, or None if there is none."""
         names = {self.facts.name(source) for source in node.all_input_nodes} - {None}
         others = [source for source in node.all_input_nodes if self.facts.name(source) is None]
         paths = {owner(name) for name in names if name is not None}
@@ -154,14 +154,14 @@ class Writer:
 
 
 def _is_operation_of(module: nn.Module, node: fx.Node) -> bool:
-    """Whether an operation is one that a module's forward consists of."""
+    """Whether a module's forward can consist of this operation."""
     if not isinstance(node.target, OpOverload):
         return False
     return node.target.overloadpacket.__name__ in OPERATIONS.get(type(module), ())
 
 
 def _same_call(module: nn.Module, node: fx.Node) -> bool:
-    """Whether the module's own settings match the traced call."""
+    """Whether the module's settings match the traced call."""
     call = arguments_of(node)
     if not isinstance(module, ConvNd):
         return all(concrete(call[name]) == getattr(module, name) for name in ("eps", "num_groups") if name in call)
@@ -169,7 +169,7 @@ def _same_call(module: nn.Module, node: fx.Node) -> bool:
         return False
     dims = len(module.kernel_size)
     names = ["stride", "padding", "dilation"] + ["output_padding"] * module.transposed
-    # a convolution that does not pad with zeros pads before its call, which then has no padding
+    # a convolution with another padding mode pads its input first, and the traced call has no padding
     return all(_spread(call[name], dims) == _spread(getattr(module, name), dims) for name in names)
 
 

@@ -1,6 +1,6 @@
 """The memory format of a model's images: channel by channel, or pixel by pixel (channels last).
 
-A small model has the format of the given model: which one is faster depends on the layers, the sizes and the machine.
+A small model keeps the format of the given model: which one is faster depends on the layers, the sizes and the machine.
 """
 
 import torch
@@ -22,7 +22,7 @@ def is_channels_last(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def to_channels_last_(model: nn.Module) -> None:
-    """Convert the 4-dimensional tensors of a model to `torch.channels_last`; other tensors stay as they are.
+    """Convert the 4-dimensional tensors of a model to `torch.channels_last`; other tensors are not changed.
 
     ``model.to(memory_format=...)`` does not accept the 5-dimensional weight of a `torch.nn.Conv3d`.
 
@@ -38,7 +38,7 @@ def to_channels_last_(model: nn.Module) -> None:
 
 
 def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
-    """A tensor's remaining values, in the memory format that the tensor had.
+    """The remaining values of a tensor, in the tensor's memory format.
 
     Example:
         >>> images = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last)
@@ -49,7 +49,7 @@ def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    """Whether the strides of a tensor are channels last; if both formats coincide, the strides show which is meant."""
+    """Whether a tensor is channels last; if its shape fits both formats, the strides decide."""
     if tensor.dim() != IMAGE_DIMS or not tensor.is_contiguous(memory_format=torch.channels_last):
         return False
     return tensor.stride() != torch.empty(tensor.shape, device="meta").stride()

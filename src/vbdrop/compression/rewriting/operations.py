@@ -1,13 +1,13 @@
 """The closed table of the operations that a program can call.
 
 A program comes from a file, and a file may come from anywhere. So a program can name only what is in this table,
-whatever else torch offers; the arguments are checked too, see
-`vbdrop.compression.rewriting.call_checks`. The writer of programs reads the same table: a graph with any other
-operation does not become a program, and the model keeps the forward of its class.
+whatever else torch offers; the arguments are checked too, see `vbdrop.compression.rewriting.call_checks`. The writer of
+programs uses the same table: a graph with any other operation does not become a program, and the model keeps its
+original forward.
 
 To extend the table, add the name of the overload to a group. An operation belongs here if it has no side effects and
-draws no random numbers, if the shape of its result follows from the shapes and numbers that it gets, not from the
-values of tensors, and if its kernels check the shapes of their arguments; otherwise it needs a function in
+draws no random numbers, and if the shape of its result depends only on the shapes and numbers that it gets, not on the
+values of tensors. If its kernels do not check the shapes of their arguments, it also needs a function in
 `vbdrop.compression.rewriting.checked_calls`.
 """
 
@@ -30,7 +30,7 @@ class Operation:
         sizes: The argument with the sizes of a new tensor.
         call: The function that is called instead of the operation itself.
         numbers: For arithmetic on sizes, which has no schema: the number of its arguments.
-        on: Flags that must be set, of those that a program never sets elsewhere.
+        on: Flags that must be set, although programs never set them for other operations.
     """
 
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ OTHER_SIZES = "the inputs must have the sizes of the example that the model was 
 """The message of a program that refuses inputs of other sizes."""
 
 OTHER_ARGUMENTS = "the model takes the arguments of the example that it was compressed with: all of them, and no others"
-"""The message of a program that refuses an argument which the example skipped, or the lack of a later one."""
+"""The message of a program that refuses an argument that the example skipped, or a missing later argument."""
 
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys((*PRODUCTS, *NORMALIZATIONS, *POINTWISE, *IDENTITIES, *ARITHMETIC, *MOVEMENTS), PLAIN),
@@ -185,7 +185,7 @@ ARITHMETIC_ON_SIZES: dict[str, Operation] = {
 
 
 def find_operation(target: str) -> Operation | None:
-    """The row of the table for a target as a program writes it, or None if a program cannot name it.
+    """The row of the table for a target in the notation of programs, or None if a program cannot name it.
 
     Example:
         >>> find_operation("aten.relu.default") is PLAIN

@@ -11,10 +11,10 @@ from vbdrop.compression.rewriting.slicing import cut
 
 
 def check_optimizer(optimizer: Optimizer | None, parameters: Mapping[str, nn.Parameter], cuts: dict[str, Cut]) -> None:
-    """Check that every state of a parameter that becomes smaller has its shape, or is one number.
+    """Check that every state of a parameter that becomes smaller has the parameter's shape, or is one number.
 
     Raises:
-        ValueError: If not, as in a factored optimizer; the message names the parameter.
+        ValueError: If not, as for a factored optimizer; the message names the parameter.
     """
     for name in cuts:
         if optimizer is None or name not in parameters:
@@ -22,13 +22,13 @@ def check_optimizer(optimizer: Optimizer | None, parameters: Mapping[str, nn.Par
         for key, value in optimizer.state.get(parameters[name], {}).items():
             if isinstance(value, Tensor) and value.dim() and value.shape != parameters[name].shape:
                 raise ValueError(
-                    f"the optimizer's state {key!r} of {name!r} has the shape {list(value.shape)}, not its "
+                    f"the optimizer's state {key!r} of {name!r} has the shape {list(value.shape)} instead of the "
                     f"parameter's, {list(parameters[name].shape)}, so it cannot be made smaller with it."
                 )
 
 
 def cut_state_(optimizer: Optimizer, parameter: nn.Parameter, axes: Cut) -> None:
-    """Make the state of a parameter smaller, before the parameter itself is."""
+    """Make the state of a parameter smaller; call this before the parameter itself is cut."""
     state = optimizer.state.get(parameter, {})
     for key, value in state.items():
         if isinstance(value, Tensor) and value.shape == parameter.shape and value.dim():

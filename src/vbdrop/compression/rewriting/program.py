@@ -1,10 +1,10 @@
-"""A graph as data, and back: the forward of a small model that cannot use its class's forward.
+"""A graph as data, and back: the forward of a small model that cannot use the forward of its class.
 
 A node is ``{"name", "op", "target", "args", "kwargs"}`` as in `torch.fx`. In the arguments, a reference to another
-node is ``{"node": name}``; tuples, dicts, dtypes and the like are objects with one such key. The functions that a
-program can call are those of a closed table, `vbdrop.compression.rewriting.operations`, with checked arguments. It can
-also call the modules of its model, each with one value, and read its tensors, but nothing else: through any other
-attribute a file could reach all of Python.
+node is ``{"node": name}``; tuples, dicts, dtypes and the like are also objects with one key. A program can call only
+the functions in a closed table, `vbdrop.compression.rewriting.operations`, with checked arguments. It can also call the
+modules of its model, each with one value, and read its tensors, but nothing else: through any other attribute a file
+could reach all of Python.
 """
 
 import keyword
@@ -42,8 +42,8 @@ def encode(graph: fx.Graph) -> list[dict[str, Any]]:
     """Write a graph as data.
 
     Raises:
-        ProgramError: If it contains something that cannot be written as data, or an operation that is not in the table
-            of those that a program can call; the message names it.
+        ProgramError: If it contains something that cannot be written as data, or an operation that a program cannot
+            call; the message names it.
 
     Example:
         >>> graph = fx.Graph()
@@ -109,7 +109,7 @@ def encoded_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def decoded_tensor(entry: dict[str, Any]) -> Tensor:
-    """A tensor from the result of `encoded_tensor`, or from the same with a tensor as its ``data``."""
+    """A tensor from the result of `encoded_tensor`, or from a similar entry with a tensor as its ``data``."""
     data, shape = entry.get("data"), entry.get("shape")
     if isinstance(data, Tensor):
         if list(data.shape) != shape:
@@ -143,7 +143,7 @@ def _target_name(target: Any) -> str:  # noqa: ANN401 -- what a node calls
 def _checked_kind(
     op: str, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, str]
 ) -> str:
-    """The kind of a node's value, after a check of its arguments."""
+    """Check the arguments of a node and return the kind of its value."""
     if op == "call_function":
         try:
             return check_call(target, args, kwargs, kinds)
@@ -259,5 +259,5 @@ def _add_node(
 
 
 def _is_plain(part: str) -> bool:
-    """Whether a name can be used in generated code as it is: letters, digits and underscores."""
+    """Whether a name can be used unchanged in generated code: letters, digits and underscores."""
     return part.isascii() and part.replace("_", "a").isalnum() and not keyword.iskeyword(part)

@@ -1,4 +1,4 @@
-"""Recurrent layers in the graph of the small model: a call of the module, which knows its sizes, if there is one."""
+"""Recurrent layers in the graph of the small model: if possible a call of the module, which knows its sizes."""
 
 import operator
 from typing import cast
@@ -20,7 +20,7 @@ def called(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
     if site.whole:
         return writer.graph.create_node("call_module", site.path, (writer.value(site.source),))
     if len(site.hidden) > 1:
-        raise ProgramError("a recurrent layer is not called by itself")
+        raise ProgramError("a recurrent layer is not called as a module")
     call = arguments_of(node)
     batch = writer.call(aten.sym_size.int, writer.value(site.source), 0 if call["batch_first"] else 1)
     widths = [int(writer.kept(part).sum()) for part in (site.leaving[0], site.hidden[0])]
@@ -33,7 +33,7 @@ def called(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
 
 
 def result(writer: Writer, node: fx.Node, site: RecurrentSite) -> fx.Node:
-    """The output or a state of a recurrent layer, which the module returns in another structure than the operation."""
+    """The output or a state of a recurrent layer; the module and the operation return them in different structures."""
     source, index = cast(fx.Node, node.args[0]), cast(int, node.args[1])
     value = writer.value(source)
     if not site.whole or index == 0:

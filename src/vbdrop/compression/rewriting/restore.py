@@ -1,4 +1,4 @@
-"""Restoring a small model to its original shape, with zeros where something was removed."""
+"""Restore a small model to its original shape, with zeros where something was removed."""
 
 from collections.abc import Mapping
 
@@ -15,19 +15,19 @@ from vbdrop.compression.rewriting.slicing import uncut
 def restore_(model: nn.Module, plan: Plan, state: Mapping[str, Tensor]) -> nn.Module:
     """Load the state of a small model into one of the original shape.
 
-    The weights and gates that were removed are zero there, so they are dead in a converted model, too. The outputs
-    in eval mode are those of the small model.
+    The weights and gates that were removed become zero, so they are also dead in a converted model. The outputs in eval
+    mode are those of the small model.
 
     Args:
         model: A model of the original shape, plain or converted; its values are replaced.
-        plan: The plan that was applied to the small one, without a program.
-        state: The ``state_dict`` of the small one.
+        plan: The plan that produced the small model, without a program.
+        state: The ``state_dict`` of the small model.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the plan has a program or creates a bias: then the small model has another structure.
+        ValueError: If the plan has a program or creates a bias, because the small model then has another structure.
 
     Example:
         >>> model = nn.Linear(2, 3)

@@ -1,4 +1,4 @@
-"""The forward of the small model as a program: modules called by name, with the operations that changed."""
+"""The forward of the small model as a program: modules called by name, and the operations that changed."""
 
 import inspect
 import operator
@@ -26,19 +26,19 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
         liveness: Which units are kept.
         inputs: The inputs that each weight keeps.
         plan: The plan, without a program.
-        fixed_sizes: Whether the graph refuses inputs whose sizes, except for the batch, are not the traced ones.
+        fixed_sizes: Whether the graph refuses inputs whose sizes, except for the batch, differ from the traced ones.
 
     Returns:
         The graph writer, which also knows how its graph differs from the traced one.
 
     Raises:
-        ProgramError: If an input or output has a structure that a graph cannot have, or other inputs may take another
-            branch of the forward.
+        ProgramError: If an input or output has a structure that a graph cannot have, or if a graph would not be valid
+            for other inputs.
     """
     writer = Writer(liveness, inputs, plan)
     objection = _objection(liveness.facts.traced)
     try:
-        _write(writer, fixed_sizes=fixed_sizes)  # in any case: the plan gets the sizes that the class's forward reads
+        _write(writer, fixed_sizes=fixed_sizes)  # always: the plan gets the sizes that the original forward reads
     finally:
         if objection:
             raise ProgramError(objection)
@@ -46,9 +46,9 @@ def rewrite(liveness: Liveness, inputs: dict[str, Columns], plan: Plan, *, fixed
 
 
 def _objection(traced: Traced) -> str | None:
-    """Why a graph would not be the forward for other inputs; None if it would."""
+    """Why a graph would not be a valid forward for other inputs; None if it would be."""
     if traced.packs:
-        return "it packs sequences, which a graph cannot"
+        return "it packs sequences, which a graph cannot do"
     if traced.effects:
         return "it changes buffers of the model"
     for question, size in traced.guards.items():
@@ -62,7 +62,7 @@ def _objection(traced: Traced) -> str | None:
 
 
 def _write(writer: Writer, *, fixed_sizes: bool) -> None:
-    """Add the inputs, what is left of all operations, and the outputs."""
+    """Write the inputs, the remaining operations, and the outputs."""
     liveness, traced = writer.liveness, writer.facts.traced
     _add_inputs(writer)
     if fixed_sizes:
@@ -101,7 +101,8 @@ def _has_nodes(tree: object) -> bool:
 def _add_inputs(writer: Writer) -> None:
     """Add the arguments of the example.
 
-    A parameter that comes before one of them keeps its place, so that no other argument takes it, and must be left out.
+    A parameter that the example skips but that comes before one of its arguments keeps its position, so that no other
+    argument takes it, and calls must leave it out.
     """
     parameters = inspect.signature(writer.facts.model.forward).parameters.values()
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -109,7 +110,7 @@ def _add_inputs(writer: Writer) -> None:
     names = list(dict.fromkeys([*(parameter.name for parameter in parameters if parameter.kind in kinds), *given]))
     while names and names[-1] not in given:
         names.pop()
-    optional = False  # in Python, all that follow an argument with a default have one
+    optional = False  # in Python, all parameters after one with a default must have a default
     for name in names:
         optional = optional or name not in given
         value = writer.graph.placeholder(name, default_value=None) if optional else writer.graph.placeholder(name)
@@ -122,7 +123,7 @@ def _add_inputs(writer: Writer) -> None:
 
 
 def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
-    """Take apart an argument that holds several tensors."""
+    """Unpack an argument that holds several tensors."""
     if isinstance(tree, fx.Node):
         writer.values[tree] = value
     elif isinstance(tree, dict | list | tuple):
@@ -130,11 +131,11 @@ def _unpack(writer: Writer, value: fx.Node, tree: Any) -> None:  # noqa: ANN401 
             if _has_nodes(part):
                 _unpack(writer, writer.call(operator.getitem, value, key), part)
     elif _has_nodes(tree):
-        raise ProgramError(f"an input is a {type(tree).__name__}, which a graph cannot take apart")
+        raise ProgramError(f"an input is a {type(tree).__name__}, which a graph cannot unpack")
 
 
 def _fix_sizes(writer: Writer, tree: Any) -> None:  # noqa: ANN401 -- any structure of inputs
-    """Refuse tensors of sizes other than the traced ones; a size that was traced as free may be any."""
+    """Refuse tensors of sizes other than the traced ones; a size that was traced as free may vary."""
     for leaf in pytree.tree_leaves(tree):
         for axis, size in enumerate(leaf.meta["val"].shape):
             if isinstance(size, int):

@@ -34,7 +34,7 @@ def check_unwrapped(model: nn.Module) -> None:
 def retire_wrappers_(model: nn.Module) -> None:
     """Make every `DistributedDataParallel` around a model raise an error at its next forward.
 
-    It reduces gradients of the shapes that it was built with: further steps would silently leave the ranks with
+    It reduces gradients with the shapes from when it was built: further steps would silently leave the ranks with
     different weights.
     """
     if not (dist.is_available() and dist.is_initialized()):
