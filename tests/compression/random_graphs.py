@@ -226,6 +226,8 @@ def other_norm(net: RandomNet) -> Step:
         *(nn.InstanceNorm2d(width, affine=True), nn.GroupNorm(halves, width), nn.GroupNorm(1, width)),
         *(Activated(width), Last(nn.LayerNorm(width)), Last(nn.RMSNorm(width))),
     ]
+    if width == 1:  # a norm over a single channel leaves a constant or its sign, which no rule sees
+        norms[-2:] = [Activated(width)] * 2
     return Step(call, [net.add(net.random.choice(norms))], [source], width)
 
 
