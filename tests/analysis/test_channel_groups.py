@@ -1,3 +1,4 @@
+import pytest
 import torch
 from tests.compression.nets import NETS, conv_norm
 from torch import nn
@@ -7,10 +8,10 @@ from vbdrop.analysis.channel_groups import find_groups
 from vbdrop.analysis.graph import trace
 
 
-def groups_of(model, x, gated=None):
+def groups_of(model, x, gated=None, norms=()):
     model = model.eval()
     layers = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
-    return find_groups(trace(model, (x,)), model, layers if gated is None else gated)
+    return find_groups(trace(model, (x,)), model, layers if gated is None else gated, norms)
 
 
 def test_a_residual_stream_is_one_group():
@@ -91,3 +92,21 @@ def test_the_layer_that_reads_channels_without_gates_is_named():
 
     found = groups_of(Tied(), torch.randint(7, (2, 4)), gated={"first"})
     assert found.left == {"first": "its inputs are kept: out reads them and has no gates"}
+
+
+@pytest.mark.parametrize(("options", "gated"), [({}, True), ({"value": 1.0}, False), ({"mode": "replicate"}, False)])
+def test_a_layer_reads_zeros_of_a_norm_with_gates_through_padding_with_zeros(options, gated):
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.inner, self.last = (
+                *(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6), nn.Linear(6, 2)),
+            )
+
+        def forward(self, x):
+            x = self.first(x)
+            padded = F.pad(self.norm(x), (0, 0, 1, 2), **options)
+            return self.last(x + F.linear(padded, self.inner.weight)[:, 1:-2])
+
+    found = groups_of(Padded(), torch.randn(2, 5, 4), gated={"first", "last"}, norms={"norm"})
+    assert [group.units for group in found.groups] == ([6] if gated else [])

@@ -6,10 +6,12 @@ from tests.compression.nets import MLP, NETS, difference, mask_units_, randomise
 from tests.convert.outside import Attention, TiedDecoder
 from tests.processes import run
 from torch import fx, nn
+from torch.nn import functional as F
 from torch.nn.utils import prune
 
 import vbdrop
 from vbdrop.compression import Compressed, compress
+from vbdrop.layers import Gate
 from vbdrop.models import LeNet5
 
 
@@ -491,3 +493,37 @@ def test_only_a_layer_that_is_cut_loses_the_class_that_computes_its_weight(limit
     assert small.summary().after.nonzeros == 30 + 10 + 4
     small.save(tmp_path / "small")
     assert torch.equal(vbdrop.load(tmp_path / "small", model=fresh)(x), small.model(x))
+
+
+class Windows(nn.Module):
+    """Attends in padded windows with a mask that it fills in place, by weights that it reads directly, as Swin does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.qkv, self.proj, self.last = (
+            *(nn.Linear(5, 8), nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 3)),
+        )
+
+    def forward(self, x):
+        x = self.first(x)
+        padded = F.pad(self.norm(x), (0, 0, 0, 2))
+        q, k, v = F.linear(padded, self.qkv.weight, self.qkv.bias).chunk(3, -1)
+        mask = x.new_zeros((8, 8))
+        mask[:4, 4:] = -100.0
+        attended = torch.softmax(q @ k.transpose(1, 2) + mask, -1) @ v
+        return self.last(x + F.linear(attended, self.proj.weight, self.proj.bias)[:, :6])
+
+
+@torch.no_grad()
+def test_a_stream_is_cut_that_padded_windows_read_by_weights_outside_their_layers(tmp_path):
+    torch.manual_seed(0)
+    model, x = Windows(), torch.randn(2, 6, 5)
+    report = vbdrop.convert_(model, vbdrop.Units(), example_inputs=x)
+    assert report.groups[0].weights == 1.0
+    (gate,) = (module for module in model.modules() if isinstance(module, Gate) and len(module.weight) == 8)
+    gate.log_sigma2[:3] = 20.0
+    small = compress(model, x)
+    assert small.model.first.out_features == 5
+    assert difference(model.eval(), small.model, torch.randn(3, 6, 5)) < 1e-5
+    small.save(tmp_path / "small.safetensors")
+    assert difference(small.model, vbdrop.load(tmp_path / "small.safetensors", model=Windows()), x) < 1e-6

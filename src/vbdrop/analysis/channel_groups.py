@@ -8,11 +8,12 @@ from torch import Tensor, fx, nn
 
 from vbdrop.analysis.channel_facts import ChannelFacts, ProductSite
 from vbdrop.analysis.constant_channels import fill
-from vbdrop.analysis.graph import Traced
+from vbdrop.analysis.graph import Traced, arguments_of
 from vbdrop.analysis.layer_shapes import owner
 from vbdrop.analysis.norm_sites import NormSite, module_path
 from vbdrop.analysis.rules.movement import MOVEMENTS
 from vbdrop.analysis.rules.pointwise import IDENTITIES
+from vbdrop.analysis.rules.pooling import PADS
 from vbdrop.analysis.weight_uses import positions
 
 UNGATED = -1
@@ -157,16 +158,19 @@ def _behind_norms(facts: Structure) -> dict[str, str]:
     found: dict[str, str | None] = {}
     for product in facts.products:
         source, path = product.source, owner(product.weight)
-        while module_path(source) not in facts.norms and _only_moves(source):
+        while module_path(source) not in facts.norms and _keeps_zeros(source):
             source = source.all_input_nodes[0]
         norm = module_path(source) if module_path(source) in facts.norms else None
         found[path] = norm if path not in found or found[path] == norm else None
     return {path: norm for path, norm in found.items() if norm is not None}
 
 
-def _only_moves(node: fx.Node) -> bool:
-    """Whether an operation leaves the values of its first input unchanged."""
+def _keeps_zeros(node: fx.Node) -> bool:
+    """Whether an operation leaves the values of its first input unchanged, or adds only zeros."""
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", None)
+    if name in PADS:
+        call = arguments_of(node)
+        return call.get("mode", "constant") == "constant" and not call["value"]
     return bool(node.all_input_nodes) and (name in MOVEMENTS or name in IDENTITIES)
 
 

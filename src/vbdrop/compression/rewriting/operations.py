@@ -64,7 +64,7 @@ POINTWISE = (
     *("reciprocal", "floor", "ceil", "round", "trunc", "frac", "logit", "nan_to_num", "isnan", "isinf", "isfinite"),
     *("clamp", "clamp.Tensor", "clamp_min", "clamp_min.Tensor", "clamp_max", "clamp_max.Tensor"),
     *("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "bitwise_not", "logical_not", "asinh", "acosh", "atanh"),
-    *("erfinv", "lgamma", "sinc", "special_expit", "fill.Scalar", "zero"),
+    *("erfinv", "lgamma", "sinc", "special_expit", "fill.Scalar", "fill.Tensor", "zero"),
 )
 IDENTITIES = (
     *("clone", "alias", "detach", "contiguous", "dropout", "feature_dropout", "alpha_dropout", "lift_fresh_copy"),
