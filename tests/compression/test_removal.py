@@ -330,7 +330,15 @@ def trained_random_graph(seed: int) -> tuple[nn.Module, bool]:
         if isinstance(module, Gate):
             module.weight.uniform_(0.5, 1.5)
             module.log_sigma2[torch.rand(len(module.weight)) < 0.5] = 20
-    return model.eval(), bool(model.reads_twice & model.used) and not watched
+    read_twice = [model.steps[number - 1].layers[0] for number in model.reads_twice & model.used]
+    return model.eval(), any(not watched or has_no_gradient(model, name, x) for name in read_twice)
+
+
+@torch.enable_grad()
+def has_no_gradient(model: nn.Module, layer: str, x: torch.Tensor) -> bool:
+    """Whether a layer matters by comparisons alone, so that a conversion does not see what else reads its weight."""
+    total = sum(output.sum() for output in model(x))
+    return torch.autograd.grad(total, model.layers[layer].weight, allow_unused=True)[0] is None
 
 
 def is_refused(model: nn.Module, x: torch.Tensor) -> bool:
