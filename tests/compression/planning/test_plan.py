@@ -52,7 +52,7 @@ def test_the_units_of_grouped_and_transposed_weights():
         ({"keep": {"conv.bias": {"-1": [0]}}}, "must be numbers"),
         ({"keep": {"conv.bias": {"0": [-1]}}}, "whole numbers"),
         ({"keep": {"conv.bias": {"0": [True]}}}, "whole numbers"),
-        ({"keep": {"nothing": {"0": [0]}}}, "no shape of 'nothing'"),
+        ({"keep": {"nothing": {"0": [0]}}}, "no shape for 'nothing'"),
         ({"add": {"conv.bias": [1.0]}}, "adds 1 values"),
         ({"add": {"conv.bias": [1.0, float("nan")]}}, "finite"),
         ({"merge": {"conv.weight": [{"axis": 1, "into": 2, "source": [0], "scale": [1], "rows": [0, 3]}]}}, "merges"),

@@ -229,4 +229,4 @@ def test_a_new_forward_has_no_dropout_and_the_summary_says_so(rewrite):
     small = compress(model, x, rewrite=rewrite)
     trained = small.model.train()
     assert torch.equal(trained(x), trained(x)) is rewrite
-    assert ("without dropout" in str(small.summary())) is rewrite
+    assert ("(no dropout)" in str(small.summary())) is rewrite
