@@ -11,6 +11,7 @@ from vbdrop.functional.local_reparameterization import (
     posterior_reference,
 )
 from vbdrop.functional.masks import alive, keep_factor, masked
+from vbdrop.functional.memory_order import standard_normal_like, strided_as
 from vbdrop.functional.products import Convolution, InputsFirstProduct, MatrixProduct, Product
 
 __all__ = [
@@ -30,5 +31,7 @@ __all__ = [
     "noisy_weights_reference",
     "perturbed_reference",
     "posterior_reference",
+    "standard_normal_like",
+    "strided_as",
     "upper_bounded",
 ]

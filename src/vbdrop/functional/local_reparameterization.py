@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vbdrop._torch_compat import autocast_is_on
 from vbdrop.functional.masks import keep_factor, masked
+from vbdrop.functional.memory_order import standard_normal_like, strided_as
 from vbdrop.functional.products import Product
 
 DEVIATION_FLOOR = 2.0**-50
@@ -64,7 +65,7 @@ def perturbed_reference(mean: Tensor, variance: Tensor, noise: Tensor | None = N
     """
     deviation = variance.clamp_min(DEVIATION_FLOOR**2).sqrt()
     if noise is None:
-        noise = torch.randn_like(deviation)
+        noise = standard_normal_like(deviation)
     return mean + (deviation * noise).to(mean.dtype)
 
 
@@ -115,10 +116,11 @@ def posterior_reference(theta: Tensor, log_sigma2: Tensor, threshold: float | No
         >>> posterior_reference(torch.tensor([1.0, 0.1]), torch.zeros(2), threshold=3.0)
         (tensor([1., 0.]), tensor([1., 1.]))
     """
-    sigma2 = log_sigma2.exp()
+    sigma2 = strided_as(theta, log_sigma2.exp())
     if threshold is None:
         return theta, sigma2
-    return masked(theta, keep_factor(theta, sigma2, threshold).bool() | (theta == 0)), sigma2
+    kept = masked(theta, keep_factor(theta, sigma2, threshold).bool() | (theta == 0))
+    return strided_as(theta, kept), sigma2
 
 
 def noisy_weights_reference(
@@ -163,5 +165,5 @@ def noisy_rates_reference(
         >>> noisy_rates_reference(x, weight, torch.tensor(0.0), None, MatrixProduct(), noise)  # 4 + sqrt(4)
         tensor([[6.]])
     """
-    sigma2 = log_alpha.exp() * weight.to(log_alpha.dtype).square()
+    sigma2 = strided_as(weight, log_alpha.exp() * weight.to(log_alpha.dtype).square())
     return noisy_product_reference(x, weight, sigma2, bias, product, noise)

@@ -13,6 +13,7 @@ from vbdrop.functional import (
     Product,
     perturbed_reference,
     posterior_reference,
+    strided_as,
 )
 from vbdrop.functional.local_reparameterization import output_variance
 from vbdrop.functional.masks import largest_alpha
@@ -107,5 +108,5 @@ def noisy_rates(
         out = _linear(x, weight, (None, inputs.contiguous()), bias, 0.0, noise)
         if out is not None:
             return out
-    sigma2 = log_alpha.exp() * weight.to(log_alpha.dtype).square()
+    sigma2 = strided_as(weight, log_alpha.exp() * weight.to(log_alpha.dtype).square())
     return noisy_product(x, weight, sigma2, bias, product, noise)

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
+from vbdrop.functional import standard_normal_like
 from vbdrop.methods.shared.checks import check_share
 from vbdrop.methods.shared.input_modules import put_before_, take_out_
 from vbdrop.methods.shared.losses import cross_entropy
@@ -43,7 +43,7 @@ class MultiplicativeNoise(nn.Module):
         """The noisy values."""
         if not self.training:
             return x
-        return x * torch.randn_like(x).mul_(math.sqrt(self.alpha)).add_(1.0)
+        return x * standard_normal_like(x).mul_(math.sqrt(self.alpha)).add_(1.0)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.convert import deterministic_, param_groups
-from vbdrop.functional import upper_bounded
+from vbdrop.functional import standard_normal_like, upper_bounded
 from vbdrop.layers import NoisyLayer
 from vbdrop.methods.shared.checks import check_choice, check_not_negative, check_share
 from vbdrop.methods.shared.input_modules import gates_of, put_before_, take_out_
@@ -79,7 +79,7 @@ class InputNoise(nn.Module):
         deviation = torch.exp(0.5 * upper_bounded(self.log_alpha, self.prior.max_log_alpha))
         if deviation.dim() == 1:
             deviation = deviation.view(-1, *[1] * (-self.axis - 1))
-        return x * (1 + deviation * torch.randn_like(x))
+        return x * (1 + deviation * standard_normal_like(x))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ def is_channels_last(model: nn.Module) -> bool:
 def to_channels_last_(model: nn.Module) -> None:
     """Convert the 4-dimensional tensors of a model to `torch.channels_last`; other tensors are not changed.
 
-    ``model.to(memory_format=...)`` does not accept the 5-dimensional weight of a `torch.nn.Conv3d`.
+    ``model.to(memory_format=...)`` does not accept the 5-dimensional weight of a `torch.nn.Conv3d`, and leaves the
+    strides of a convolution with one input channel as they are: its output, and all that follows it, would then have
+    its channels first.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(3, 4, 3))
@@ -34,7 +36,7 @@ def to_channels_last_(model: nn.Module) -> None:
     """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == IMAGE_DIMS:
-            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+            tensor.data = torch.empty_like(tensor, memory_format=torch.channels_last).copy_(tensor)
 
 
 def ordered_as(tensor: Tensor, small: Tensor) -> Tensor:
