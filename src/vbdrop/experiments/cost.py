@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from vbdrop.compression.rewriting.memory_format import to_channels_last_
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.execution import computing
 from vbdrop.experiments.inputs import facts
@@ -56,6 +57,7 @@ class StepTimer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = self.method.build(build(config.model, **config.model_args)).train()
+            to_channels_last_(self.model)  # as a run does
             inputs = torch.rand(budget.batch, *MODELS[config.model].input_shape)
             self.batch = Batch(inputs, torch.randint(_CLASSES, (budget.batch,)))
         self.optimizer = torch.optim.Adam(self.method.groups(self.model, budget.lr), lr=budget.lr, fused=True)
