@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from vbdrop.priors.two_level import TwoLevelPrior
 
@@ -43,6 +44,10 @@ class Hierarchical(TwoLevelPrior):
         12], and value and gradient are finite for ``log_sigma2`` in [-80, 80] and ``abs(theta)`` below 100.
         """
         return 0.5 * torch.log1p(theta.square() * torch.exp(-log_sigma2))
+
+    def kl_at(self, log_alpha: Tensor) -> Tensor:
+        r""":math:`\tfrac12\log(1 + e^{-\log\alpha})`, half of the softplus of minus ``log_alpha``."""
+        return 0.5 * softplus(-log_alpha)
 
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         r"""The rational gradients :math:`\theta/(\theta^2+\sigma^2)` and :math:`-\theta^2/2(\theta^2+\sigma^2)`."""

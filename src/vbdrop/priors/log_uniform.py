@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from vbdrop.priors.base import SMALLEST_SQUARE, Prior, log_alpha_of
 
@@ -44,6 +45,10 @@ class LogUniform(Prior):
         """VBD's term plus the sigmoid term."""
         hierarchical = 0.5 * torch.log1p(theta.square() * torch.exp(-log_sigma2))
         return hierarchical + K1 * torch.sigmoid(-K2 - K3 * log_alpha_of(theta, log_sigma2))
+
+    def kl_at(self, log_alpha: Tensor) -> Tensor:
+        """The same, as half of the softplus of minus ``log_alpha``, plus the sigmoid term."""
+        return 0.5 * softplus(-log_alpha) + K1 * torch.sigmoid(-K2 - K3 * log_alpha)
 
     def kl_gradients(self, theta: Tensor, log_sigma2: Tensor, sigma2: Tensor) -> tuple[Tensor, Tensor]:
         """VBD's rational gradients plus those of the sigmoid term."""
