@@ -17,7 +17,7 @@ def test_one_method_says_which_version_it_is(vbdrop):
     assert "Molchanov" in out
     assert "Deviations" in out
     assert "kl_weight" in out
-    assert vbdrop("methods", "sparse-vd", "--json").json["knobs"] == {"kl_weight": [0.3, 0.5, 0.75, 1.0, 1.5, 2.0]}
+    assert vbdrop("methods", "sparse-vd", "--json").json["knobs"] == {"kl_weight": [0.4, 0.6, 1.0, 1.5, 2.0, 2.4]}
     assert vbdrop("methods", "magic").code == 2
 
 

@@ -139,7 +139,7 @@ class SoftWeightSharing(Method):
     title: ClassVar[str] = "SWS"
     paper: ClassVar[str] = "Ullrich et al. 2017, ICLR"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"tau": (0.003, 0.01, 0.02, 0.03, 0.05, 0.1)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"tau": (0.003, 0.01, 0.03, 0.05, 0.07, 0.1)}
 
     tau: float = 0.03
     components: int = 16

@@ -42,7 +42,7 @@ class SparseVD(NoisyWeights):
     name: ClassVar[str] = "sparse-vd"
     title: ClassVar[str] = "Sparse VD"
     paper: ClassVar[str] = "Molchanov et al. 2017, ICML"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.3, 0.5, 0.75, 1.0, 1.5, 2.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"kl_weight": (0.4, 0.6, 1.0, 1.5, 2.0, 2.4)}
 
     @property
     def prior(self) -> str:
