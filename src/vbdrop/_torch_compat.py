@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.export import ExportedProgram
@@ -37,6 +37,7 @@ __all__ = [
     "ConvTransposeNd",
     "FakeTensor",
     "FakeTensorMode",
+    "HigherOrderOperator",
     "LazyModuleMixin",
     "OpOverload",
     "TorchDispatchMode",

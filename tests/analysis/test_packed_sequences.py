@@ -23,7 +23,7 @@ def test_packed_sequences_stay_padded_inside_the_block_alone(batch_first):
     with padded_sequences(layer) as packs:
         padded, _ = run()
         whole, _ = layer(x)
-    assert packs == [True]
+    assert [lengths.tolist() for lengths in packs] == [[4, 2, 1]]  # as torch sorts them
     torch.testing.assert_close(padded, whole)
     again, last_again = run()
     assert torch.equal(again, expected)

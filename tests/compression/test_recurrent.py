@@ -8,6 +8,7 @@ import torch
 from tests.compression.recurrent_nets import DIM, HIDDEN, WORDS, Packed, Tagger, assert_same, kill_, size, tokens
 from tests.stress import only_in_stress
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import vbdrop
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
@@ -96,6 +97,31 @@ def test_packed_sequences(kind, batch_first):
     assert size(small.model) < 0.75 * size(Packed(kind))
     assert_same(model, small.model, x, lengths)
     assert_same(model, small.model, torch.randn(6, 9, 4), torch.tensor([9, 1, 1, 4, 8, 2]))
+
+
+@pytest.mark.parametrize(("padding", "units"), [(0.0, 3), (-1.0, 6)])
+def test_units_stay_whose_padding_is_read(padding, units):
+    """A unit that is zero in every step is not zero in the padding, even if no example is padded."""
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.out = nn.LSTM(4, 6, batch_first=True, bias=False), nn.Linear(6, 3)
+
+        def forward(self, x, lengths):
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            steps, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, padding_value=padding)
+            return self.out(steps.mean(1))
+
+    torch.manual_seed(0)
+    model, x, whole = Mean().eval(), torch.randn(3, 7, 4), torch.tensor([7, 7, 7])
+    with torch.no_grad():
+        model.rnn.weight_ih_l0.view(4, 6, -1)[:, :3] = 0
+        model.rnn.weight_hh_l0.view(4, 6, -1)[:, :3] = 0
+    small = vbdrop.compress(model, (x, whole)).model
+    assert small.rnn.hidden_size == units
+    assert_same(model, small, x, whole)
+    assert_same(model, small, x, torch.tensor([7, 3, 5]))
 
 
 def test_noisy_weights_of_recurrent_layers_become_zeros():

@@ -51,6 +51,17 @@ def test_a_precision_that_onnx_runtime_lacks_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("other", "named"), [(lambda x: x.shape[1], "4"), (lambda x: x.shape[0], "a number that")])
+def test_a_model_that_returns_a_number_is_refused(tmp_path, other, named):
+    class Counting(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), other(x)
+
+    with pytest.raises(ExportError, match=rf"returns tensors only, and the model also returns {named}"):
+        export(Counting(4, 2), tmp_path / "net.onnx", torch.randn(3, 4))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_torch_cannot_write_as_onnx_is_named(tmp_path):
     class Bessel(nn.Module):
         def forward(self, x):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import fx, nn
 
-from vbdrop._torch_compat import OpOverload
+from vbdrop._torch_compat import HigherOrderOperator, OpOverload
 from vbdrop.analysis.channel_facts import ChannelFacts, Facts
 from vbdrop.analysis.channels import Channels, Grid, Stack
 from vbdrop.analysis.graph import Traced, is_tensor
@@ -85,6 +85,9 @@ def fill(facts: AnyFacts) -> AnyFacts:
 def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
     if node.target is operator.getitem:
         return _item(facts, *node.args)
+    if isinstance(node.target, HigherOrderOperator):
+        facts.keep(node, f"the operation {node.target} is not known")
+        return None
     if not isinstance(node.target, OpOverload):
         return None  # arithmetic on sizes
     name = node.target.overloadpacket.__name__

@@ -3,8 +3,8 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
@@ -177,10 +177,26 @@ def _export_as_is(
         without_cache(model),
         whole_recurrences(),
         masks_as_given(),
+        _no_new_attributes(model),
     ):
         warnings.simplefilter("ignore")  # torch's own, about its own code
         program: ExportedProgram = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     return program
+
+
+@contextmanager
+def _no_new_attributes(model: nn.Module) -> Iterator[None]:
+    """Remove what a forward stores on its modules for the first time: tensors of the trace, which have no data.
+
+    Attributes that were there before are restored by torch.export.
+    """
+    before = [(module, set(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, names in before:
+            for name in set(vars(module)) - names:
+                delattr(module, name)
 
 
 def _read(model: nn.Module, program: ExportedProgram) -> Traced:

@@ -13,7 +13,7 @@ from vbdrop._torch_compat import rnn_functions
 
 
 @contextmanager
-def padded_sequences(model: nn.Module) -> Iterator[list[bool]]:
+def padded_sequences(model: nn.Module) -> Iterator[list[Tensor]]:
     """Keep packed sequences padded inside a ``with`` block, so that a model that packs can be traced.
 
     A packed sequence then holds the padded tensor, with the steps first, and recurrent layers also run over the
@@ -23,18 +23,18 @@ def padded_sequences(model: nn.Module) -> Iterator[list[bool]]:
         model: The model; the forward of its recurrent layers is replaced inside the block.
 
     Yields:
-        A list that is no longer empty once anything has been packed.
+        The lengths of the sequences that have been packed.
 
     Example:
         >>> with padded_sequences(nn.GRU(2, 3)) as packs:
         ...     packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(4, 1, 2), torch.tensor([3]))
         >>> packed.data.shape, packs
-        (torch.Size([4, 1, 2]), [True])
+        (torch.Size([4, 1, 2]), [tensor([3])])
     """
-    packs: list[bool] = []
+    packs: list[Tensor] = []
     with ExitStack() as stack:
-        for name, function in (("_pack_padded_sequence", partial(_pack, packs)), ("_pad_packed_sequence", _unpack)):
-            setattr(rnn_functions, name, function)
+        for name, function in (("_pack_padded_sequence", _pack), ("_pad_packed_sequence", _unpack)):
+            setattr(rnn_functions, name, partial(function, packs))
             stack.callback(delattr, rnn_functions, name)
         for module in model.modules():
             if isinstance(module, nn.RNNBase) and "forward" not in module.__dict__:
@@ -43,15 +43,23 @@ def padded_sequences(model: nn.Module) -> Iterator[list[bool]]:
         yield packs
 
 
-def _pack(packs: list[bool], input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    packs.append(True)
+def _pack(packs: list[Tensor], input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    packs.append(lengths)
     data = input.transpose(0, 1) if batch_first else input
     return data, torch.ones(data.shape[0], dtype=torch.int64)
 
 
 def _unpack(
-    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
+    packs: list[Tensor],
+    data: Tensor,
+    batch_sizes: Tensor,
+    batch_first: bool,
+    padding_value: float,
+    total_length: int,
 ) -> tuple[Tensor, Tensor]:
+    if padding_value != 0:  # no channel is zero everywhere then; that some steps are padded is enough to know it
+        steps = torch.arange(data.shape[0], device=data.device)[:, None, None]
+        data = torch.where(steps < packs[-1].amin().to(data.device), data, padding_value)
     lengths = torch.zeros(data.shape[1], dtype=torch.int64)
     return data.transpose(0, 1) if batch_first else data, lengths
 

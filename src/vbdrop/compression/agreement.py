@@ -27,6 +27,9 @@ BATCHES = (1, 3)
 LARGEST_TRIAL = 2**22
 """Inputs of another size are not tried if they have more elements than this."""
 
+DIFFERS = "its output differs by"
+"""How a description begins of outputs that differ, where nothing else is known."""
+
 FEW = 2
 """The number of examples in inputs of another size."""
 
@@ -309,4 +312,4 @@ def _difference(expected: object, found: object) -> str | None:
     tolerance = TOLERANCES.get(expected.dtype, COARSE) * largest
     if torch.allclose(found, expected, rtol=0.0, atol=tolerance, equal_nan=True):
         return None
-    return f"its output differs by {float((expected - found).abs().max()):.3g}, where the largest is {largest:.3g}"
+    return f"{DIFFERS} {float((expected - found).abs().max()):.3g}, where the largest is {largest:.3g}"

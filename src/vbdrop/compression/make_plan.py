@@ -52,8 +52,8 @@ def make_plan(
         rewritten: Whether the forward may be replaced; if not, only what leaves it valid is removed.
         frozen_shapes: Whether sizes that are hard-coded in the forward must stay too.
         fixed_sizes: Whether a new forward refuses inputs of sizes other than the traced ones, except for the batch.
-        split_heads: Whether heads may lose single features; `vbdrop.compression.attention_scales` then checks whether
-            the original forward still scales its scores as before.
+        split_heads: Whether heads may lose single features; `vbdrop.compression.own_forward` then checks whether the
+            original forward still scales its scores as before.
         stays: Weight -> the inputs of it that must not be removed.
 
     Example:

@@ -14,9 +14,9 @@ from vbdrop.analysis.dead_units import live_at_best, why_dead_units_stay
 from vbdrop.analysis.graph import Traced
 from vbdrop.analysis.layer_shapes import beside
 from vbdrop.analysis.size_guards import OtherSize, other_sizes
-from vbdrop.compression.agreement import Check, OtherSizes, at_other_sizes, checks
-from vbdrop.compression.attention_scales import new_scale
+from vbdrop.compression.agreement import DIFFERS, Check, OtherSizes, at_other_sizes, checks
 from vbdrop.compression.make_plan import Draft, make_plan
+from vbdrop.compression.own_forward import changed_computation
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.compression.rewriting.memory_format import is_channels_last
@@ -85,8 +85,9 @@ def remove(
         if fixed_sizes and "sizes" not in reasons:
             continue
         splits = draft.liveness.splits_heads
-        scale = partial(new_scale, traced, args=args, kwargs=kwargs) if splits and plan.program is None else None
-        small, said = _trial(plan, model, wanted, scale)
+        own = plan.program is None and _changes(plan)
+        changed = partial(changed_computation, traced, draft.liveness, args=args, kwargs=kwargs) if own else None
+        small, said = _trial(plan, model, wanted, changed)
         if small is not None and not fixed_sizes and _changes(plan):
             said = others().objection(small) or (REFUSES if plan.program and _refuses(traced) else None)
             if said and plan.program:
@@ -133,8 +134,9 @@ def _trial(
         return None, str(error).rstrip(".")
     except Exception as error:  # a module that holds its parameters in its own way may raise anything
         return None, f"the plan cannot be applied, {type(error).__name__}: {error}".rstrip(".")
-    said = None if objection is None else objection(small)
-    said = said or next((said for check in wanted if (said := check.disagreement(small))), None)
+    said = next((said for check in wanted if (said := check.disagreement(small))), None)
+    if objection is not None and (said is None or DIFFERS in said):
+        said = objection(small) or said
     return (small, None) if said is None else (None, said)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
 from vbdrop.exporting.agreement import Inputs, Runtime
 from vbdrop.exporting.errors import ExportError
@@ -29,6 +30,10 @@ def write_onnx(model: nn.Module, path: Path, inputs: Inputs) -> tuple[Path, ...]
     if any(value.dtype == torch.bfloat16 for value in inputs):
         raise ExportError("ONNX Runtime cannot take inputs in bfloat16; export model.float(), with inputs in float32.")
     program = trace_program(model, inputs)
+    returned = [spec.arg for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    if other := next((each for each in returned if not isinstance(each, TensorArgument)), None):
+        what = repr(other.value) if isinstance(other, ConstantArgument) else "a number that depends on its inputs"
+        raise ExportError(f"an ONNX file returns tensors only, and the model also returns {what}.")
     with tracing("torch cannot write the model as ONNX"):
         try:
             exported = torch.onnx.export(

@@ -14,6 +14,7 @@ from vbdrop.analysis.layer_shapes import BATCH_NORMS, COUNTS, HEAD_SIZES, owner
 from vbdrop.analysis.liveness import Liveness
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.plan_from_liveness import Columns
+from vbdrop.compression.rewriting.program import ProgramError
 from vbdrop.layers import OpenAttention
 
 OPERATIONS: dict[type[nn.Module], tuple[str, ...]] = {
@@ -62,9 +63,15 @@ class Writer:
         self.new_operations = False
 
     def value(self, node: fx.Node) -> fx.Node:
-        """The new node for an old one; parameters and constants are fetched on first use."""
+        """The new node for an old one; parameters and constants are fetched on first use.
+
+        Raises:
+            ProgramError: If the node is a graph.
+        """
         if node not in self.values:
-            name = self.facts.traced.names[node]
+            name = self.facts.traced.names.get(node)
+            if name is None:
+                raise ProgramError(f"it has a graph of its own inside, {node.target}, as of torch.cond")
             constant = self.facts.traced.constants.get(name)
             self.values[node] = (
                 self.graph.get_attr(name) if constant is None else self.buffer(name, self._cut(name, constant))
