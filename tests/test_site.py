@@ -39,7 +39,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
 def test_formulas_are_mathml_and_none_is_left_as_source(site):
     assert "<math" in site["mathematics.html"]
     assert "<math" in site["api-rooms.html"]
-    left = r":math:|\.\. math|\$<code>|<!-- (?:help|table|frontier|findings|missing|ablations)"
+    left = r":math:|\.\. math|\$<code>|<!-- (?:help|table|frontier|findings|missing|ablations|short|status|verdicts)"
     assert {name: re.findall(left, text) for name, text in site.items() if re.search(left, text)} == {}
 
 
@@ -57,10 +57,14 @@ def test_the_page_of_results_has_the_figures_of_the_records_in_the_order_of_a_re
     cell = table(Book(protocol_of(4), PROJECT / "records")).cell("vbd", "lenet-300-100")
     figures = f"{cell.ours.ratio.mean:.0f} times fewer weights at {cell.ours.error.mean:.2f}"
     parts = [
-        "What was learned", figures, '<figure class="plot"><svg', "Table 4:", "Table 5:", "Table 1:", "Ablations:",
+        "In short:", "What was learned", figures, "How the numbers are made", "Table 1:", "Table 2:", "Table 3:",
+        "Table 4:", '<figure class="plot"><svg', "Table 5:", "What could be wrong", "Ablations:",
         "the same to the last bit", "What is missing",
     ]  # fmt: skip
     text = page[page.index("<article") :]
     places = [text.find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
+    assert text.count('<figure class="plot"><svg') == 4
+    assert text.rfind('<figure class="plot"><svg') < text.find("What could be wrong")
+    assert "Still to run" not in text

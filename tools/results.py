@@ -74,12 +74,12 @@ def results(records: Path) -> str:
 
 
 def _run(number: int, records: Path) -> list[TableCell]:
-    """Cells of a table with figures; rows that are still the same runs, since nothing was chosen, appear once."""
+    """Cells of a table with numbers; rows with the same runs, pooled or since nothing was chosen, appear once."""
     cells = table(Book(protocol_of(number), records)).cells
     once = {
         (cell.column.key, cell.runs if cell.is_by_default else cell.row.key): cell
         for cell in cells
-        if cell.ours is not None
+        if cell.ours is not None and cell.column.key not in cell.row.pooled
     }
     return sorted(once.values(), key=lambda cell: cell.column.key)
 
@@ -137,22 +137,36 @@ def _error(cell: TableCell) -> str:
     if cell.ours is None:
         return "–"
     error = cell.ours.error
-    spread = "" if error.sd is None else f" ± {error.sd:.2f} (n = {error.n})"
-    return f"{error.mean:.2f}{spread}" + (" †" if cell.older else " *" if cell.is_by_default else "")
+    spread = "" if error.sd is None else f" ± {error.sd:.2f}"
+    facts = [] if error.sd is None else [f"n = {error.n}"]
+    if cell.other_epochs is not None:
+        facts.append(f"{cell.other_epochs} epochs")
+    given = f" ({', '.join(facts)})" if facts else ""
+    return f"{error.mean:.2f}{spread}{given}" + (" †" if cell.older else " *" if cell.is_by_default else "")
 
 
 def _note(cells: list[TableCell]) -> str:
-    """Say how many runs are behind a figure, and where settings were not chosen."""
+    """Say how many runs are behind a number, and where settings were not chosen."""
     counts = sorted({cell.ours.error.n for cell in cells if cell.ours is not None})
     if not counts:
         return "Nothing has been recorded yet.\n"
     several = "one run each" + ("" if counts == [1] else " or, where n is given, the mean ± standard deviation of n")
-    note = f"Ours: {several}, on the test data after the last epoch."
+    said = [f"Ours: {several}, on the test data after the last epoch."]
     if any(cell.is_by_default for cell in cells):
-        note += " \\* with default settings, not yet chosen on validation data."
+        said.append("\\* with default settings, not yet chosen on validation data.")
     if any(cell.older for cell in cells):
-        note += " † with an arithmetic, budget or setting that the table does not ask for today; its runs are to come."
-    return f"{note}\n"
+        said.append("† older runs, with other arithmetic; not comparable with the rest.")
+    said += _epochs(cells)
+    said.append("`docs/results.md` says which of the paper's claims are decided.")
+    return f"{' '.join(said)}\n"
+
+
+def _epochs(cells: list[TableCell]) -> list[str]:
+    """Say that CIFAR-10 and SVHN have fewer epochs than in the paper."""
+    fewer = [cell for cell in cells if cell.column.data in ("cifar10", "svhn")]
+    epochs = "/".join(str(each) for each in sorted({cell.column.budget.epochs for cell in fewer}))
+    dagger = " (†: fewer)" if any(cell.other_epochs is not None for cell in fewer) else ""
+    return [f"CIFAR-10 and SVHN: {epochs} epochs{dagger} where the paper has 100."] if fewer else []
 
 
 def _markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

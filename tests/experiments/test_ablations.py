@@ -1,6 +1,8 @@
 """The ablations: one change each, judged on validation data."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -80,15 +82,16 @@ def test_a_difference_over_three_seeds_has_its_interval(late, said, tmp_path, wr
         for config, error in zip(book.cell(key, COLUMN).finals, errors, strict=True):
             write_record(config, error=error)
     sheet, _ = layout(table(book))
-    assert {row[0]: row[2] for row in sheet.rows}["Late KL"] == said
+    assert {row[0]: row[3] for row in sheet.rows}["Late KL"] == said
 
 
 def test_the_sheet_says_how_far_from_the_base_a_change_is(book):
     sheet, conv = layout(table(book))
-    assert [row[0] for row in conv.rows][:2] == ["Three stages, LeNet-5", "Dead variances masked, LeNet-5"]
+    assert [row[0] for row in conv.rows][:2] == ["VBD, three stages, LeNet-5 (base)", "Dead variances masked, LeNet-5"]
     rows = {row[0]: row[1:] for row in sheet.rows}
-    assert rows["VBD"] == ("1.90 ± 0.14", "–", "80 ± 0x", "–", "–", "2", "–")
+    assert rows["VBD, one stage (base)"] == ("–", "1.90 ± 0.14", "–", "80 ± 0x", "–", "–", "2", "–")
     assert rows["Late KL"] == (
+        "VBD, one stage",
         "1.75 ± 0.07",
         "-0.15",
         "100 ± 0x",
@@ -97,13 +100,34 @@ def test_the_sheet_says_how_far_from_the_base_a_change_is(book):
         "2",
         "hold = 0.25, ramp = 0.25",
     )
-    assert rows["Faster variances"] == ("2.50", "+0.60", "∞", "–", "–", "1", "rate_lr = 3")
-    assert rows["Sparse VD"] == ("not run", "–", "–", "–", "–", "–", "–")
+    assert rows["Faster variances"] == ("VBD, one stage", "2.50", "+0.60", "∞", "–", "–", "1", "rate_lr = 3")
+    assert rows["Sparse VD, one stage (base)"] == ("–", "not run", "–", "–", "–", "–", "–", "–")
 
 
 def test_a_row_without_its_base_has_no_difference(book):
     (sheet,) = layout(table(book, rows=["late-kl"]))
-    assert sheet.rows[0][2] == "–"
+    assert sheet.rows[0][3] == "–"
+
+
+def test_every_base_is_said_to_be_one_and_named_in_its_rows():
+    bases = {row.base for row in ABLATIONS.values()} - {None}
+    assert {row.key for row in ABLATIONS.values() if row.title.endswith(" (base)")} == bases
+    three = {key for key in ABLATIONS if ABLATIONS[key].base == "all-stages"}
+    for sheet in layout(table(Book(ablations(), Path("none")))):
+        named = {row[0]: row[1] for row in sheet.rows}
+        assert all(named[ABLATIONS[key].title] == "VBD, three stages" for key in three if ABLATIONS[key].title in named)
+    assert ABLATIONS["vd-all-stages"].title == "Sparse VD, three stages (base)"
+    assert ABLATIONS["vd-low"].title == "Sparse VD, three stages: half the pressure"
+
+
+def test_older_runs_have_no_difference_from_new_ones(tmp_path, write_record):
+    book = Book(ablations(), tmp_path, {"mnist": "ab"})
+    write_record(replace(book.cell("base", COLUMN).finals[0], arithmetic="kernels"), error=1.8)
+    write_record(book.cell("late-kl", COLUMN).finals[0], error=1.7)
+    sheet, _ = layout(table(Book(book.protocol, tmp_path, {"mnist": "ab"})))
+    rows = {row[0]: row[2:] for row in sheet.rows}
+    assert rows["VBD, one stage (base)"][0] == "1.80†"
+    assert rows["Late KL"][:2] == ("1.70", "–")
 
 
 def test_nothing_is_chosen_and_every_run_is_made_once(book):

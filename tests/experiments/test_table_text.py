@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vbdrop.experiments import Book, layout, markdown, protocol_of, table
-from vbdrop.experiments.table_text import chosen, missing, notes
+from vbdrop.experiments.table_text import chosen, described, missing, notes
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_errors_stand_beside_the_papers(book):
 def test_what_was_chosen_is_printed_with_its_validation_error(book):
     sheet = chosen(table(book))
     setting, second = ("per = weight, kl_weight = 0.1, rate = 0.1", "per = weight, kl_weight = 1, rate = 0.1")
-    assert sheet.rows == (("VBD", "340 units", setting, "1.70", second, "+0.10 points", "8"),)
+    assert sheet.rows == (("VBD", "340 units", setting, "1.70 (n=2)", second, "+0.10 points", "8"),)
     assert chosen(table(Book(protocol_of(1), Path("none")))) is None
 
 
@@ -41,7 +41,13 @@ def test_the_runner_up_of_a_small_network_has_its_size_beside_it(tmp_path, write
     sizes = (6000, 5000, 4000, 3000, 2000, 1000)
     write_trials(book, "vbd", "lenet-300-100", [{"error": 2.0 + size / 1e5, "nonzero": size} for size in sizes])
     (row,) = chosen(table(book, rows=["vbd"], columns=["lenet-300-100"])).rows
-    assert row[2:] == ("kl_weight = 3‡", "2.01, 1,000 weights", "kl_weight = 2", "+0.01 points, +100 % weights", "3")
+    assert row[2:] == (
+        "kl_weight = 3‡",
+        "2.01 (n=2), 1,000 weights",
+        "kl_weight = 2",
+        "+0.01 points, +100 % weights",
+        "3",
+    )
 
 
 def test_compression_has_a_sheet_a_network(tmp_path, write_record, write_trials):
@@ -78,7 +84,7 @@ def test_a_figure_of_another_arithmetic_is_marked_and_gives_way_to_the_tables_ow
 
     def shown():
         whole = table(Book(book.protocol, book.records, {"mnist": "ab"}))
-        said = any(note.startswith("† Made with an arithmetic, budget or setting") for note in notes(whole))
+        said = any(note.startswith("† Older runs, with other arithmetic") for note in notes(whole))
         return next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")[3], said
 
     assert shown() == ("1.25 (n=1)†", True)
@@ -96,21 +102,30 @@ def test_the_commands_of_what_is_missing(book):
     assert missing(table(Book(protocol_of(2, quick=True), Path("none")))) == ["vbdrop table 2 --quick"]
 
 
-def test_the_notes_give_budget_selection_and_machine(book):
-    text = "\n".join(notes(table(book)))
-    assert "mnist, 50 epochs, batches of 100, Adam 0.001 (late-linear), 5,000 held out" in text
-    assert "Made on Abacus 9, torch 2.13.0, 1 thread." in text
-    assert "Quick" not in text
-    assert "for choosing in trials of 25 epochs, 8 settings per method at most" in text
-    assert "the better half of them, unless clearly worse" in text
-    assert "chose " not in notes(table(book, columns=["580"], rows=["none"]))[1]
-    assert "figures only show that everything runs" in notes(table(Book(protocol_of(2, quick=True), Path("none"))))[0]
+def test_the_value_at_an_end_has_the_mark_itself(book):
+    cells = [replace(cell, edges=("rate",)) if cell.choice else cell for cell in table(book).cells]
+    (row,) = chosen(replace(table(book), cells=tuple(cells))).rows
+    assert row[2] == "per = weight, kl_weight = 0.1, rate = 0.1‡"
+    assert described({"rate": 0.1, "input_rate": 0.0}, marked=["rate"]) == "rate = 0.1‡, input_rate = 0"
+    assert chosen(table(book)).header[5] == "runner-up minus chosen"
 
 
-def test_the_notes_say_who_shrinks_while_it_trains(book):
-    assert not any("--shrink-every" in note for note in notes(table(book)))
-    (said,) = [note for note in notes(table(Book(protocol_of(5), Path("none")))) if "--shrink-every" in note]
-    assert said.startswith("Sparse VD and VBD lose their dead units every 2 epochs")
+def test_an_older_run_has_its_epochs_where_the_column_has_others(tmp_path, write_record):
+    book = Book(protocol_of(2), tmp_path, {"cifar10": "ab"})
+    for row, epochs in (("vbd", 10), ("concrete", 30)):
+        own = book.cell(row, "1").finals[0]
+        write_record(replace(own, arithmetic="kernels", budget=replace(own.budget, epochs=epochs)), error=38.65)
+    whole = table(Book(book.protocol, tmp_path, {"cifar10": "ab"}))
+    rows = {row[0]: row[1] for row in layout(whole)[0].rows}
+    assert (rows["VBD"], rows["Concrete dropout"]) == ("38.65 (n=1, 10 epochs)†", "38.65 (n=1)†")
+    assert whole.as_dict()["cells"][-3]["other_epochs"] == 10
+
+
+def test_columns_with_other_epochs_say_so(book):
+    headers = [layout(table(Book(protocol_of(number), Path("none"))))[0].header for number in (1, 2, 3)]
+    assert headers[0][1] == "100 units"
+    assert headers[1][1::2] == ("scale 1, 30 epochs", "scale 1.5, 10 epochs", "scale 2, 10 epochs")
+    assert headers[2][1] == "scale 1"
 
 
 def test_markdown(book):
@@ -121,4 +136,5 @@ def test_markdown(book):
     assert any(line.startswith("| **VBD** | 1.90 (n=1) | 1.56 |") for line in lines)
     assert "## Chosen on the validation split" in lines
     assert any(line.startswith("$ vbdrop table 1 --run --row none  # 100 units, ") for line in lines)
+    assert "Still to run" not in markdown(table(book), commands=False)
     assert all(line.count("|") == lines[2].count("|") for line in lines[2:14])

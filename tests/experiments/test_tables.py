@@ -115,7 +115,8 @@ def test_a_chosen_value_at_an_end_of_what_was_tried_is_named(book, write_trials)
     figures = [{"error": error, "nonzero": 1000} for error in (2.0, 2.0, 2.0, 2.0, 9.0, 9.0)]
     write_trials(book, "vd", "lenet-300-100", figures)
     cell = table(book).cell("vd", "lenet-300-100")
-    assert (cell.choice["kl_weight"], cell.edges) == (1.0, ())  # the strongest that was tried, and not of the grid
+    value = METHODS["sparse-vd"].knobs["kl_weight"][3]
+    assert (cell.choice["kl_weight"], cell.edges) == (value, ())  # the strongest that was tried, and not of the grid
     assert cell.trials == 3
 
 
@@ -124,3 +125,14 @@ def test_of_two_values_one_is_always_at_an_end(tmp_path, write_trials):
     write_trials(book, "vbd", "1", [{"error": 9.0 - k} for k in range(8)])
     cell = table(book).cell("vbd", "1")
     assert (cell.choice["kl_weight"], cell.edges) == (1.0, ())
+
+
+def test_the_seeds_of_a_choice_and_the_epochs_of_older_runs_are_known(book, write_record):
+    assert table(book).cell("vbd", "lenet-300-100").validation_n == 2
+    assert table(book).cell("vd", "lenet-300-100").validation_n == 0
+    own = book.cell("vd", "lenet-300-100").finals[0]
+    for epochs, said in ((100, None), (20, 20)):
+        folder = book.records / str(epochs)
+        write_record(replace(own, arithmetic="kernels", budget=replace(own.budget, epochs=epochs)), folder)
+        cell = table(Book(book.protocol, folder, {"mnist": "ab"})).cell("vd", "lenet-300-100")
+        assert (cell.older, cell.other_epochs) == (True, said)

@@ -1,10 +1,14 @@
 """Verdicts on claims, from comparisons with known differences."""
 
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from vbdrop.experiments import Book, protocol_of, table
-from vbdrop.experiments.paired import paired
-from vbdrop.experiments.verdicts import judge, with_the_best
+from vbdrop.experiments import PROTOCOLS, Book, protocol_of, table
+from vbdrop.experiments.paired import LEVEL, paired, t_quantile
+from vbdrop.experiments.verdicts import CLAIMS, judge, verdicts, with_the_best
 from vbdrop.experiments.versus import Contest, contests
 
 
@@ -28,7 +32,11 @@ BETTER, WORSE, EVEN = (-0.30, -0.31, -0.29), (0.30, 0.31, 0.29), (-0.3, 0.3, 0.0
         ([contest(*BETTER), contest(-0.3)], "holds in part"),
         ([contest(*BETTER), contest(0.1, seeds=1)], "holds"),
         ([contest(*EVEN)], "no difference beyond chance"),
-        ([contest(*BETTER), contest(*WORSE)], "contradicted"),
+        ([contest(*BETTER), contest(*WORSE)], "mixed"),
+        ([contest(*WORSE), contest(*WORSE)], "contradicted"),
+        ([contest(*WORSE), contest(*EVEN)], "contradicted in part"),
+        ([contest(*WORSE), contest(0.3)], "contradicted in part"),
+        ([contest(*WORSE), contest(-0.1, seeds=1)], "contradicted"),
     ],
 )
 def test_the_word_follows_from_the_comparisons(found, word):
@@ -51,9 +59,15 @@ def test_many_comparisons_need_stronger_evidence():
 def test_too_few_runs_are_said_to_be_too_few():
     said = judge("A claim.", [contest(-5.0), contest(-4.0, -4.1)])
     assert said.reason == (
-        "Ours has the lower mean error in 2 of 2 comparisons. "
-        "n is too small: none has 3 pairs of runs and no trade-off."
+        "VBD has the lower mean error in 2 of 2 comparisons. "
+        "None can decide: each has fewer than 3 pairs of runs or is a trade-off."
     )
+
+
+def test_sizes_are_counted_where_they_differ():
+    larger, smaller = (replace(contest(0.1), size=paired({0: size}, {0: 0.0})) for size in (-0.5, 0.5))
+    said = judge("A claim.", [larger, smaller, smaller]).reason
+    assert said.startswith("VBD has the lower mean error in 0 of 3 comparisons and the smaller network in 2. None")
 
 
 def test_the_best_of_the_others_is_compared_too(tmp_path, write_record, write_trials):
@@ -71,3 +85,41 @@ def test_the_best_of_the_others_is_compared_too(tmp_path, write_record, write_tr
     whole = table(book)
     found = {each.rival: each.error.n for each in contests(whole, with_the_best(whole))}
     assert (found.pop("Concrete dropout"), set(found.values()), len(found)) == (3, {1}, 4)
+
+
+def test_smaller_networks_are_compared_with_rows_that_are_tuned_alike():
+    rivals = {
+        number: {(ours.row.key, other.row.key) for ours, other in with_the_best(unrun(number))} for number in (4, 5)
+    }
+    assert rivals[4] == {("vbd", other) for other in ("pruning", "dns", "sws", "vd")}
+    assert rivals[5] == {("vbd", other) for other in ("vd", "ssl", "sbp")}
+    assert ("vbd", "none") in {(ours.row.key, other.row.key) for ours, other in with_the_best(unrun(3))}
+
+
+def unrun(number):
+    return table(Book(protocol_of(number), Path("none")))
+
+
+def test_the_side_that_is_missing_is_named(tmp_path, write_record, write_trials):
+    def said():
+        tables = {number: table(Book(each, tmp_path, {"mnist": "ab"})) for number, each in PROTOCOLS.items()}
+        return {claim.text: verdict.reason for claim, verdict in zip(CLAIMS, verdicts(tables), strict=True)}
+
+    assert set(said().values()) == {"Neither side has runs under the protocol yet."}
+    book = Book(protocol_of(5), tmp_path, {"mnist": "ab"})
+    write_trials(book, "vbd", "lenet-500-300", [{"error": 2.0}] * 6)
+    write_record(book.cell("vbd", "lenet-500-300").finals[0])
+    assert said()[CLAIMS[4].text] == "Sparse VD has no runs under the protocol yet."
+    assert said()[CLAIMS[5].text] == "No other method has runs under the protocol yet."
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    write_record(book.cell("none", "340").finals[0])
+    assert said()[CLAIMS[1].text] == "VBD has no runs under the protocol yet."
+    assert said()[CLAIMS[0].text] == "Neither side has runs under the protocol yet."
+
+
+@pytest.mark.parametrize(("comparisons", "deviations"), [(1, 2.5), (3, 4.4), (9, 7.7)])
+def test_the_page_says_what_three_pairs_can_see(comparisons, deviations):
+    share = 1 - (1 - LEVEL) / comparisons / 2
+    assert t_quantile(share, 2) / math.sqrt(3) == pytest.approx(deviations, abs=0.05)
+    page = " ".join((Path(__file__).parents[2] / "docs" / "results.md").read_text().split())
+    assert f"{deviations} " in page[page.index("With three pairs") :][:250]

@@ -1,13 +1,17 @@
 """What the records say, in sentences that are written when the site is built, so that no figure is out of date."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from tools.results import ERROR_TITLES, ERRORS
 
-from vbdrop.experiments import PROTOCOLS, Book, Table, TableCell, ablations, protocol_of, table
+from vbdrop.experiments import PROTOCOLS, Book, Column, Table, TableCell, ablations, all_records, protocol_of, table
 from vbdrop.experiments.curves import at_one_size
-from vbdrop.experiments.tables import Stat
+from vbdrop.experiments.table_notes import OLDER
+from vbdrop.experiments.table_runs import ARITHMETIC
 
 OURS, RIVAL = "VBD", "Sparse VD"
 
@@ -35,9 +39,9 @@ def status(records: Path) -> str:
     by_default, older = (sum(getattr(cell, name) for cell in filled) for name in ("is_by_default", "older"))
     chosen = len(filled) - by_default - older
     return (
-        f"Of the {len(cells)} cells of the five tables, {len(filled)} have figures: {chosen} with settings that the "
-        f"validation split chose or with nothing to choose, {by_default} with default settings, {older} (†) of older "
-        "runs, with an arithmetic, budget or setting that the tables do not ask for today.\n"
+        f"Of the {len(cells)} cells of the five tables, {len(filled)} have numbers: {chosen} with settings chosen on "
+        f"validation data, or with nothing to choose, {by_default} with default settings (\\*), and {older} from older "
+        f"runs ({OLDER}), which decide nothing.\n"
     )
 
 
@@ -70,7 +74,7 @@ def _compression(number: int, records: Path) -> list[str]:
 def _smaller(cell: TableCell, number: int) -> str:
     if cell.ours is None:
         raise ValueError("`cell` must have figures.")
-    name, error = cell.row.title, _error(cell.ours.error)
+    name, error = cell.row.title, _error(cell)
     if cell.row.method == "plain":
         return f"The original network has {error}{_dagger(cell)}."
     ratio = cell.ours.ratio if number == 4 else cell.ours.compact_ratio
@@ -82,9 +86,12 @@ def _smaller(cell: TableCell, number: int) -> str:
 
 
 def _at_equal_size(ours: TableCell, rival: TableCell) -> list[str]:
-    """Compare the two methods when cut by their thresholds to one size, if they are close to it anyway."""
+    """Compare the two methods when cut by their thresholds to one size, if they are close to it anyway.
+
+    Nothing is said if only one of them has older runs: their arithmetic differs.
+    """
     same = at_one_size(ours.curves, rival.curves)
-    if same is None:
+    if same is None or ours.older != rival.older:
         return []
     first, second = f"{same.first:.2f} %{_dagger(ours)}", f"{same.second:.2f} %{_dagger(rival)}"
     return [
@@ -98,41 +105,84 @@ def _regularisation(records: Path) -> list[str]:
     for number, key in ERRORS.items():
         whole = table(Book(protocol_of(number), records), columns=[key])
         cells = [cell for cell in whole.cells if cell.ours is not None]
-        ours = [cell for cell in cells if cell.row.ours]
-        if not ours:
+        if not any(cell.row.ours for cell in cells):
             continue
-        best = min(cells, key=lambda cell: cell.ours.error.mean if cell.ours else math.inf)
-        shown = [*ours, *(cell for cell in cells if cell.row.key in ("vd", "none"))]
-        if best not in shown:
-            shown.append(best)
-        figures = "; ".join(map(_beside_the_paper, shown))
-        both = [cell for cell in cells if cell.paper is not None]
-        lower = sum(cell.ours.error.mean < cell.paper.error for cell in both if cell.ours and cell.paper)
-        sentences = [f"{figures}."]
-        if len(cells) > 1:
-            sentences.append(_lowest(cells, best))
-            sentences.append(f"Of the {len(both)} that the paper has, {lower} have a lower error here than there.")
+        current, older = ([cell for cell in cells if cell.older is is_older] for is_older in (False, True))
+        sentences = _current(current, whole.protocol.column(key), records)
+        if shown := _beside_the_paper(older):
+            sentences.append(f"Older runs, which nothing here is compared with: {shown}.")
+        if not older and len(cells) > 1:
+            best = min(cells, key=lambda cell: cell.ours.error.mean if cell.ours else math.inf)
+            sentences.append(f"The lowest of {len(cells)} methods is {best.row.title}, with {_error(best)}.")
         said.append(f"**{ERROR_TITLES[number]}, as a regulariser.** {' '.join(sentences)}")
     return said
 
 
-def _lowest(cells: list[TableCell], best: TableCell) -> str:
-    """Name the lowest error, and say if it is not a ranking."""
-    said = f"The lowest of {len(cells)} methods is {best.row.title}"
-    reasons = ["older runs (†) are among them"] if any(cell.older for cell in cells) else []
+def _current(cells: Sequence[TableCell], column: Column, records: Path) -> list[str]:
+    """What the runs say that the table asks for: their numbers, their noise, and the paper's numbers."""
+    if not cells:
+        return []
+    shown = _beside_the_paper(cells)
+    sentences = [f"{shown}."] if shown else []
     if any(cell.ours is not None and cell.ours.error.n == 1 for cell in cells):
-        reasons.append("single runs are 0.1 points and more apart by their seed alone")
-    return f"{said}; that is no ranking, since {' and '.join(reasons)}." if reasons else f"{said}."
+        sentences.append(seed_spread(column, records))
+    methods = _published(cells)
+    if len(cells) > 1 and methods:
+        lower = sum(methods.values())
+        sentences.append(f"Of the {len(methods)} rows of the paper with current runs, {lower} have a lower error here.")
+    return sentences
 
 
-def _beside_the_paper(cell: TableCell) -> str:
-    paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
-    return f"{cell.row.title} {_error(cell.ours.error) if cell.ours else ''}{_dagger(cell)}{paper}"
+def _beside_the_paper(cells: Sequence[TableCell]) -> str:
+    """The numbers of VBD, VD and the plain network, if they are among these cells."""
+    shown = {cell.row.key: cell for cell in cells}
+    said = []
+    for cell in (shown[key] for key in ("vbd", "vd", "none") if key in shown):
+        paper = "" if cell.paper is None else f", the paper {cell.paper.error:.2f} %"
+        said.append(f"{cell.row.title} {_error(cell)}{_dagger(cell)}{paper}")
+    return "; ".join(said)
+
+
+def _published(cells: Sequence[TableCell]) -> dict[str, bool]:
+    """Each row of the paper -> whether all our runs of it have a lower error.
+
+    SAdD and VAdD are one row there, and one method here.
+    """
+    both = sorted((cell for cell in cells if cell.paper is not None), key=lambda cell: cell.row.method)
+    return {
+        method: all(cell.ours.error.mean < cell.paper.error for cell in same if cell.ours and cell.paper)
+        for method, same in groupby(both, key=lambda cell: cell.row.method)
+    }
+
+
+def seed_spread(column: Column, records: Path) -> str:
+    """Say how far apart two seeds of one setting were on a network, among runs and trials with today's arithmetic.
+
+    Args:
+        column: The network.
+        records: The folder of records.
+    """
+    errors: dict[str, list[float]] = {}
+    for record in filter(lambda each: each.finished, all_records(records)):
+        config = record.config
+        same = (config.model, config.data, config.arithmetic) == (column.model, column.data, ARITHMETIC)
+        if not same or not column.model_args.items() <= config.model_args.items():
+            continue
+        if (result := record.result)["outcome"] == "finished":
+            unseeded = replace(config, budget=replace(config.budget, seed=0))
+            errors.setdefault(unseeded.id, []).append(result["error"])
+    apart = [max(each) - min(each) for each in errors.values() if len(each) > 1]
+    if not apart:
+        return "How far apart two seeds of one setting are was not measured, so single runs rank nothing."
+    return (
+        f"Two seeds of one setting were up to {max(apart):.2f} points apart on this network (n = {len(apart)} settings "
+        "in runs and trials), so single runs rank nothing."
+    )
 
 
 def _dagger(cell: TableCell) -> str:
     """The mark of older runs."""
-    return " †" if cell.older else ""
+    return f" {OLDER}" if cell.older else ""
 
 
 def _gaps(whole: Table) -> str:
@@ -151,9 +201,13 @@ def _gaps(whole: Table) -> str:
     return f"{whole.protocol.name}: {'; '.join(some) or 'everything has been run'}."
 
 
-def _error(error: Stat) -> str:
+def _error(cell: TableCell) -> str:
+    if cell.ours is None:
+        raise ValueError("`cell` must have figures.")
+    error = cell.ours.error
     spread = "" if error.sd is None else f" ± {error.sd:.2f}"
-    return f"{error.mean:.2f}{spread} % (n = {error.n})"
+    epochs = "" if cell.other_epochs is None else f", {cell.other_epochs} epochs"
+    return f"{error.mean:.2f}{spread} % (n = {error.n}{epochs})"
 
 
 def _times(ratio: float) -> str:

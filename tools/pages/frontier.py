@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from vbdrop.experiments import PROTOCOLS, Column, Config, Protocol, Row, all_records, published_in
 from vbdrop.experiments.curves import Curve, threshold_curve
+from vbdrop.experiments.table_notes import OLDER
 from vbdrop.experiments.table_runs import ARITHMETIC
 from vbdrop.experiments.table_text import described
 from vbdrop.experiments.tables import stat
@@ -29,6 +30,9 @@ ROOM = 0.35
 
 MARKS = ("o", "D", "s", "^", "v", "P", "X", "*")
 
+FADED = 0.35
+"""The opacity of older runs."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -42,6 +46,7 @@ class Point:
         seed: The seed of the run; None for a point of the paper.
         setting: The settings chosen for the run, such as ``kl_weight = 1``.
         curve: The same network at other thresholds, by ratio.
+        older: Whether it was made with compiled kernels, so that it decides nothing.
     """
 
     method: str
@@ -51,6 +56,12 @@ class Point:
     seed: int | None = None
     setting: str = ""
     curve: Curve = ()
+    older: bool = False
+
+    @property
+    def dagger(self) -> str:
+        """The mark of an older run."""
+        return f" {OLDER}" if self.older else ""
 
 
 def points_of(protocol: Protocol, column: Column, records: Path, *, on_validation: bool = False) -> list[Point]:
@@ -84,13 +95,14 @@ def points_of(protocol: Protocol, column: Column, records: Path, *, on_validatio
         if result["outcome"] == "finished" and result[size]:
             found.append(
                 Point(
-                    method=_name(row),
+                    method=_name(protocol, column, row),
                     plain=row.method == "plain",
                     ratio=result["weights"] / result[size],
                     error=result["error"],
                     seed=config.budget.seed,
                     setting=_setting(row, column, config),
                     curve=threshold_curve(record, size, larger=True),
+                    older=config.arithmetic != ARITHMETIC,
                 )
             )
     return found
@@ -107,7 +119,7 @@ def published_points(protocol: Protocol, column: Column) -> list[Point]:
     for row in protocol.rows:
         paper = published_in(protocol.number, row.key, column.key)
         if paper is not None and paper.ratio is not None and row.method != "plain":
-            found.append(Point(_name(row), plain=False, ratio=paper.ratio, error=paper.error))
+            found.append(Point(_name(protocol, column, row), plain=False, ratio=paper.ratio, error=paper.error))
     return found
 
 
@@ -121,7 +133,12 @@ def _row(protocol: Protocol, method: str, hyper: Mapping[str, Any]) -> Row | Non
     return max(fitting, key=lambda row: len(row.fixed), default=None)
 
 
-def _name(row: Row) -> str:
+def _name(protocol: Protocol, column: Column, row: Row) -> str:
+    """The name of a row in the picture; rows with one objective on this network share theirs."""
+    first = protocol.row(row.pooled.get(column.key, row.key))
+    same = [other.title for other in protocol.rows if other.pooled.get(column.key) == first.key]
+    if same:
+        return " = ".join([first.title, *same])
     return row.title if row.fixed or row.method == "plain" else METHODS[row.method].title
 
 
@@ -129,15 +146,14 @@ def _setting(row: Row, column: Column, config: Config) -> str:
     """The knobs of a run, and how it differs from the defaults and from the table."""
     method = METHODS[row.method]
     defaults = {field.name: field.default for field in fields(method)}
+    fixed = () if column.key in row.pooled else row.fixed
     said = {
         name: value
         for name, value in config.hyper.items()
-        if name not in row.fixed and (name in method.knobs or value != defaults[name])
+        if name not in fixed and (name in method.knobs or value != defaults[name])
     }
     if config.budget.shrink_every != column.budget_of(config.build_method(), config.budget.seed).shrink_every:
         said["shrink_every"] = config.budget.shrink_every
-    if config.arithmetic != ARITHMETIC:
-        said["arithmetic"] = config.arithmetic
     return described(said)
 
 
@@ -158,9 +174,10 @@ def frontier_of(number: int, key: str, records: Path) -> str:
     pruned = [point for point in every if not point.plain]
     if not pruned:
         return f"Of {column.title} no smaller network has been recorded: `{protocol.command} --run --column {key}`.\n"
-    original = [point.error for point in every if point.plain]
-    looks = _looks(protocol, pruned)
-    pruned.sort(key=lambda point: (list(looks).index(point.method), point.setting, point.seed))
+    plain = [point for point in every if point.plain]
+    original = [point for point in plain if not point.older] or plain
+    looks = _looks(protocol, column, pruned)
+    pruned.sort(key=lambda point: (list(looks).index(point.method), point.older, point.setting, point.seed))
     label = f"Test error against compression, {column.title}. {'; '.join(map(_figure, pruned))}."
     with style():
         canvas = Canvas(SIZE[1])
@@ -179,10 +196,10 @@ def _rank(row: Row) -> tuple[bool, bool]:
     return not row.ours, row.method != RIVAL
 
 
-def _looks(protocol: Protocol, pruned: Sequence[Point]) -> dict[str, tuple[str, str]]:
+def _looks(protocol: Protocol, column: Column, pruned: Sequence[Point]) -> dict[str, tuple[str, str]]:
     """A colour and a mark for each method, the paper's own first; those without a line have the colour of the axes."""
-    names = dict.fromkeys(_name(row) for row in sorted(protocol.rows, key=_rank))
-    lines = {_name(row) for row in protocol.rows if row.ours or row.method == RIVAL}
+    names = dict.fromkeys(_name(protocol, column, row) for row in sorted(protocol.rows, key=_rank))
+    lines = {_name(protocol, column, row) for row in protocol.rows if row.ours or row.method == RIVAL}
     lines |= {point.method for point in pruned if point.curve}
     colours = dict(zip([name for name in names if name in lines], SERIES, strict=False))
     return {name: (colours.get(name, MUTED), mark) for name, mark in zip(names, cycle(MARKS), strict=False)}
@@ -192,7 +209,7 @@ def _draw(
     axes: Axes,
     pruned: Sequence[Point],
     paper: Sequence[Point],
-    original: Sequence[float],
+    original: Sequence[Point],
     looks: Mapping[str, tuple[str, str]],
 ) -> None:
     named = set()
@@ -200,8 +217,8 @@ def _draw(
         if point.curve:
             dashes = DASHES[(point.seed or 0) % len(DASHES)]
             line = {"color": looks[point.method][0], "linestyle": dashes, "linewidth": 1.2}
-            axes.plot(*zip(*point.curve, strict=True), **line)
-    for (method, _), runs in _by_setting(pruned).items():
+            axes.plot(*zip(*point.curve, strict=True), **line, alpha=_opacity(point))
+    for (method, _, _), runs in _by_setting(pruned).items():
         label = None if method in named else method
         _draw_runs(axes, runs, *looks[method], label)
         named.add(method)
@@ -213,10 +230,11 @@ def _draw(
     if paper:
         axes.plot([], [], "o", **_hollow(MUTED), label="hollow: the paper")
     if original:
-        error = sum(original) / len(original)
-        axes.axhline(error, color=MUTED, linewidth=1, linestyle=(0, (2, 3)), label="the original")
+        error = stat([point.error for point in original]).mean
+        look = {"color": MUTED, "linewidth": 1, "linestyle": (0, (2, 3)), "alpha": _opacity(original[0])}
+        axes.axhline(error, **look, label=f"the original{original[0].dagger}")
     ratios = [point.ratio for point in (*pruned, *paper)]
-    errors = [*(point.error for point in (*pruned, *paper)), *original]
+    errors = [point.error for point in (*pruned, *paper, *original)]
     axes.set_xscale("log")
     log_ticks(axes, ratios, "x")
     axes.tick_params(which="minor", width=0)
@@ -231,10 +249,16 @@ def _draw(
 def _draw_runs(axes: Axes, runs: Sequence[Point], colour: str, mark: str, label: str | None) -> None:
     """Draw the runs of one setting: several as small marks, and their mean with bars of one standard deviation."""
     ratio, error = stat([point.ratio for point in runs]), stat([point.error for point in runs])
+    alpha = _opacity(runs[0])
     if len(runs) > 1:
-        axes.plot(*zip(*((point.ratio, point.error) for point in runs), strict=True), mark, color=colour, markersize=3)
-    bars = {"xerr": ratio.sd, "yerr": error.sd, "capsize": 2, "elinewidth": 1}
+        places = zip(*((point.ratio, point.error) for point in runs), strict=True)
+        axes.plot(*places, mark, color=colour, markersize=3, alpha=alpha)
+    bars = {"xerr": ratio.sd, "yerr": error.sd, "capsize": 2, "elinewidth": 1, "alpha": alpha}
     axes.errorbar(ratio.mean, error.mean, fmt=mark, color=colour, markersize=7, zorder=3, label=label, **bars)
+
+
+def _opacity(point: Point) -> float:
+    return FADED if point.older else 1.0
 
 
 def _hollow(colour: str) -> dict[str, Any]:
@@ -242,24 +266,28 @@ def _hollow(colour: str) -> dict[str, Any]:
 
 
 def _figure(point: Point) -> str:
-    return f"{point.method}: {point.error:.2f} % with {_ratio([point])[:-1]} times fewer weights"
+    older = " (older run)" if point.older else ""
+    return f"{point.method}: {point.error:.2f} % with {_ratio([point])[:-1]} times fewer weights{older}"
 
 
 def _settings(on_test: Sequence[Point], on_validation: Sequence[Point]) -> str:
     """The runs of the figure in Markdown, one row per setting of a method, with its results on validation data."""
     test, validation = _by_setting(on_test), _by_setting(on_validation)
     lines = ["| Method | setting | test error % | fewer weights | n | on validation |", "|---|---|---|---|---|---|"]
-    for (method, setting), points in test.items():
-        trials = validation.get((method, setting), [])
-        seen = f"{_error(trials)} %, {_ratio(trials)}" if trials else "–"
-        lines.append(f"| {method} | {setting} | {_error(points)} | {_ratio(points)} | {len(points)} | {seen} |")
+    for kind, points in test.items():
+        method, setting, _ = kind
+        trials, dagger = validation.get(kind, []), points[0].dagger
+        seen = f"{_error(trials)} %, {_ratio(trials)} (n = {len(trials)}){dagger}" if trials else "–"
+        error = f"{_error(points)}{dagger}"
+        lines.append(f"| {method} | {setting} | {error} | {_ratio(points)} | {len(points)} | {seen} |")
     return "\n".join(lines) + "\n"
 
 
-def _by_setting(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
-    together: dict[tuple[str, str], list[Point]] = {}
+def _by_setting(points: Sequence[Point]) -> dict[tuple[str, str, bool], list[Point]]:
+    """Runs of one method and setting; older ones stay apart."""
+    together: dict[tuple[str, str, bool], list[Point]] = {}
     for point in points:
-        together.setdefault((point.method, point.setting), []).append(point)
+        together.setdefault((point.method, point.setting, point.older), []).append(point)
     return together
 
 
@@ -278,10 +306,12 @@ def _caption(column: Column, pruned: Sequence[Point]) -> str:
         " Its line is the same network cut at other thresholds, without training again: it describes the network, and "
         "no threshold was chosen on the test data."
     )
+    older = f" Faded marks ({OLDER}) are older runs, made with compiled kernels; they decide nothing."
     return (
         f"{column.title} on {column.data.upper()}, {column.budget.epochs} epochs: to the right is smaller, further "
         "down is better. A filled mark is a trained network, with a threshold that was set before it was trained; "
         "where a setting was run with several seeds, it is their mean, with bars of one standard deviation each way, "
         "and the runs themselves are small marks."
         f"{lines if any(point.curve for point in pruned) else ''} Hollow marks are the paper's."
+        f"{older if any(point.older for point in pruned) else ''}"
     )

@@ -49,7 +49,7 @@ def table_of(protocol: "Protocol", records: Path) -> str:
     """
     from vbdrop.experiments import Book, markdown, table
 
-    return re.sub(r"^#", "##", markdown(table(Book(protocol, records))), flags=re.MULTILINE)
+    return re.sub(r"^#", "##", markdown(table(Book(protocol, records)), commands=False), flags=re.MULTILINE)
 
 
 def _help(words: str, records: Path) -> str:
@@ -99,6 +99,12 @@ def _verdicts(_: str, records: Path) -> str:
     return verdicts_of(records)
 
 
+def _short(_: str, records: Path) -> str:
+    from tools.pages.verdicts import in_short
+
+    return in_short(records)
+
+
 PARTS: dict[str, Callable[[str, Path], str]] = {
     "help": _help,
     "table": _table,
@@ -108,6 +114,7 @@ PARTS: dict[str, Callable[[str, Path], str]] = {
     "missing": _missing,
     "status": _status,
     "verdicts": _verdicts,
+    "short": _short,
 }
 """The word in a mark -> a function that makes the part from the rest of the mark and the folder of records."""
 

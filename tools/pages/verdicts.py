@@ -1,11 +1,43 @@
 """The paper's claims and what the records say about them, written when the site is built."""
 
+from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 from vbdrop.experiments import PROTOCOLS, Book, table
 from vbdrop.experiments.paired import LEAST, LEVEL
-from vbdrop.experiments.verdicts import Verdict, verdicts
-from vbdrop.experiments.versus import Contest
+from vbdrop.experiments.verdicts import Verdict, Word, verdicts
+from vbdrop.experiments.versus import Contest, size_difference
+
+
+def in_short(records: Path) -> str:
+    """Count the verdicts, in a sentence.
+
+    Args:
+        records: The folder of records.
+    """
+    found = Counter(each.word for each in _verdicts(records))
+    counted = [f"{found[word]} {_COUNTED[word][found[word] > 1]}" for word in get_args(Word) if found[word]]
+    said = f"of the {found.total()} claims that runs can decide, {', '.join(counted)}"
+    if len(found) == 1:
+        said = f"all {found.total()} claims that runs can decide {_COUNTED[next(iter(found))][1]}"
+    return f"**In short:** {said}; one theoretical claim does not hold as stated.\n"
+
+
+_COUNTED: dict[Word, tuple[str, str]] = {
+    "holds": ("holds", "hold"),
+    "holds in part": ("holds in part", "hold in part"),
+    "mixed": ("is mixed", "are mixed"),
+    "contradicted in part": ("is contradicted in part", "are contradicted in part"),
+    "contradicted": ("is contradicted", "are contradicted"),
+    "no difference beyond chance": ("shows no difference beyond chance", "show no difference beyond chance"),
+    "undecided": ("is undecided so far", "are undecided so far"),
+}
+"""A verdict -> what is said of one claim, and of several."""
+
+
+def _verdicts(records: Path) -> list[Verdict]:
+    return verdicts({number: table(Book(protocol, records)) for number, protocol in PROTOCOLS.items()})
 
 
 def verdicts_of(records: Path) -> str:
@@ -14,7 +46,7 @@ def verdicts_of(records: Path) -> str:
     Args:
         records: The folder of records.
     """
-    found = verdicts({number: table(Book(protocol, records)) for number, protocol in PROTOCOLS.items()})
+    found = _verdicts(records)
     lines = ["| Claim of the paper | here | why |", "|---|---|---|"]
     lines += [f"| {each.claim} | **{each.word}** | {each.reason} |" for each in found]
     parts = ["\n".join(lines), *(_comparisons(each) for each in found if each.contests)]
@@ -23,11 +55,11 @@ def verdicts_of(records: Path) -> str:
 
 def _comparisons(verdict: Verdict) -> str:
     lines = [
-        f"*{verdict.claim}* Differences are of the first minus the second, in points, with the {100 * LEVEL:.0f} % "
-        f"interval of the paired t-test over seeds; below {LEAST} pairs there is none.",
+        f"*{verdict.claim}* Differences are the first minus the second, of errors in points, with the "
+        f"{100 * LEVEL:.0f} % interval of the paired t-test over seeds; below {LEAST} pairs there is none.",
         "",
-        "| where | | error | error at one size | what decides |",
-        "|---|---|---|---|---|",
+        "| where | | error | weights left | error at one size | what decides |",
+        "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *map(_line, verdict.contests)])
 
@@ -40,4 +72,5 @@ def _line(each: Contest) -> str:
         "dominance": "the error: one is smaller and better",
         "trade-off": "nothing: one is smaller, the other better",
     }[each.basis]
-    return f"| {each.where} | {each.ours} – {each.rival} | {each.error} | {same} | {decides} |"
+    size = size_difference(each)
+    return f"| {each.where} | {each.ours} – {each.rival} | {each.error} | {size} | {same} | {decides} |"

@@ -1,4 +1,4 @@
-"""Ablations: VBD on weights with one setting changed, to measure the effect of each.
+"""Ablations: VBD on weights with settings changed, to measure the effect of each change.
 
 They are evaluated on the validation split, since the results decide what is kept: the test data play no part. The
 network and the budget are those of Table 4. Each row states all settings of the base, so that its meaning does not
@@ -56,7 +56,7 @@ def _recipe(key: str, title: str, question: str, **changed: Any) -> Row:  # noqa
 
 
 _VBD = (
-    Row("base", "VBD", "vbd-weights", BASE, ours=True),
+    Row("base", "VBD, one stage (base)", "vbd-weights", BASE, ours=True),
     _change(
         "rate-lr-3",
         "Faster variances",
@@ -78,18 +78,18 @@ _VBD = (
         "Does it help if most weights start close to death, as those of the authors of sparse VD do?",
         initial_scale=0.1,
     ),
-    _change("average", "Averaged weights", "Does the average over the last tenth of the run do better?", average=0.1),
+    _change("average", "Averaged weights", "Do the averages over the last tenth of the run do better?", average=0.1),
     _change(
         "refine",
         "Survivors refined",
-        "Does it help to train the survivors on with their noise and without the KL, the dead being dead for good?",
+        "Does it help to train the survivors further, with noise and without the KL, while dead weights stay dead?",
         refine=0.3,
     ),
     _change("units", "Units and weights", "Does a penalty on whole units, beside that on weights, help?", unit_kl=5.0),
     _change(
         "inverse-gamma",
         "Another hyper-prior",
-        "The uniform hyper-prior is improper. Does a proper one, an inverse gamma, do as well?",
+        "A flat hyper-prior without bounds is improper. Does a proper one, an inverse gamma, do as well?",
         prior="inverse_gamma",
     ),
     _change("pressure", "More pressure", "What does twice the KL cost, and what does it save?", kl_weight=2.0),
@@ -109,7 +109,7 @@ _VBD = (
     ),
     _change(
         "all-stages",
-        "Trained, pressed, refined",
+        "VBD, three stages (base)",
         "Does it pay to start from a plain network, press it with twice the KL, and refine what is left? It is the "
         "default of VBD and sparse VD today.",
         **{name: value for name, value in STAGES.items() if value != BASE[name]},
@@ -117,7 +117,7 @@ _VBD = (
     _change(
         "cut",
         "Lower threshold in the end",
-        "Masked in training from a log alpha of 3 on, a weight may come back. Can those from -1 on go in the end?",
+        "In training, weights above a log alpha of 3 are masked. Can those above -1 be removed at the end?",
         cut=-1.0,
     ),
     _change(
@@ -130,7 +130,7 @@ _VBD = (
     _change(
         "stages-cut",
         "Trained, pressed, cut, refined",
-        "Is less pressure and a lower threshold before refining better than more pressure?",
+        "Are less pressure and a lower threshold before refining better than more pressure?",
         pretrain=0.2,
         kl_weight=1.5,
         cut=-1.0,
@@ -139,12 +139,12 @@ _VBD = (
 )
 
 _RECIPE = (
-    _recipe("low", "Three stages: half the pressure", "What does less KL give up in size, and win?", kl_weight=1.0),
+    _recipe("low", "Three stages: half the pressure", "How much larger and better is the network?", kl_weight=1.0),
     _recipe("lower", "Three stages: a quarter of it", "And still less?", kl_weight=0.5),
     _recipe(
         "late",
         "Three stages: late KL",
-        "Does it help to raise the KL slowly, over three tenths of the run after the plain network?",
+        "Does it help to raise the KL slowly, over three tenths of the run, once the plain network is trained?",
         hold=0.05,
         ramp=0.3,
     ),
@@ -157,19 +157,19 @@ _RECIPE = (
     _recipe(
         "evidence",
         "Three stages: cut by the evidence",
-        "Before the survivors train on, may a cut cost half a hundredth of a nat per example, by the evidence lost?",
+        "Does it help to lower the threshold before refining until the cut costs 0.005 nats of evidence per example?",
         cut_nats=0.005,
     ),
     _recipe(
         "distilled",
         "Three stages, distilled (extra)",
-        "Does it help to learn the outputs of the plain network, too? An extra that no other row has.",
+        "Does it also help to learn the outputs of the plain network? No other row has this extra.",
         distill=1.0,
     ),
 )
 
 _CONV = (
-    Row("conv", "Three stages, LeNet-5", "vbd-weights", STAGES, ours=True, only=CONVOLUTIONS),
+    Row("conv", "VBD, three stages, LeNet-5 (base)", "vbd-weights", STAGES, ours=True, only=CONVOLUTIONS),
     Row(
         "conv-masked",
         "Dead variances masked, LeNet-5",
@@ -177,7 +177,7 @@ _CONV = (
         {**STAGES, "mask_variances": True},
         ours=True,
         base="conv",
-        question="The authors of sparse VD take a dead weight of a convolution out of the variance, too. Does it help?",
+        question="The authors of sparse VD also remove a convolution's dead weights from its variance. Does it help?",
         only=CONVOLUTIONS,
     ),
 )
@@ -188,8 +188,9 @@ RIVALS = ("all-stages", "stages-cut", *(row.key for row in (*_RECIPE, *_CONV)))
 
 def _twin(row: Row) -> Row:
     """The same change of sparse VD."""
-    title = f"Sparse VD: {row.title[0].lower()}{row.title[1:]}"
+    change = row.title.removeprefix("VBD, ")
     base = None if row.base is None else "vd" if row.base == "base" else f"vd-{row.base}"
+    title = f"Sparse VD, {change[0].lower()}{change[1:]}"
     return replace(row, key=f"vd-{row.key}", title=title, method="sparse-vd", ours=False, base=base, question="")
 
 
@@ -199,7 +200,7 @@ ABLATIONS: Mapping[str, Row] = MappingProxyType(
         for row in (
             *_VBD,
             *_RECIPE,
-            Row("vd", "Sparse VD", "sparse-vd", BASE),
+            Row("vd", "Sparse VD, one stage (base)", "sparse-vd", BASE),
             *(_twin(row) for row in (*_VBD, *_RECIPE) if row.key in RIVALS),
             *_CONV,
             *map(_twin, _CONV),
@@ -225,7 +226,7 @@ def ablations(*, quick: bool = False) -> Protocol:
     )
     protocol = Protocol(
         number=None,
-        title="VBD on weights with one thing changed, on validation data",
+        title="VBD on weights, settings changed, on validation data",
         kind="ablation",
         columns=columns,
         rows=tuple(

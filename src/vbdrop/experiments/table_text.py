@@ -5,24 +5,32 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from vbdrop.experiments.curves import CLOSE, at_one_size
-from vbdrop.experiments.paired import COUNTED, LEAST, paired
-from vbdrop.experiments.protocol import Column, Protocol
+from vbdrop.experiments.curves import at_one_size
+from vbdrop.experiments.paired import COUNTED, paired
+from vbdrop.experiments.protocol import Column
 from vbdrop.experiments.selection import SIZES
+from vbdrop.experiments.table_notes import (
+    DEFAULT,
+    EDGE,
+    OLDER,
+    columns_of,
+    epochs_differ,
+    mark_notes,
+    number_notes,
+    protocol_notes,
+)
 from vbdrop.experiments.tables import Stat, Table, TableCell
 from vbdrop.experiments.versus import versus
-from vbdrop.methods import Plain
 from vbdrop.sheets import Sheet
 
 NOT_RUN = "not run"
 NONE = "–"
 PAPER = "paper"
 TO_BASE = "to base"
+IS_BASE = " (base)"
+"""How the title of a row ends that others change."""
 BESIDE = (PAPER, TO_BASE)
 """Columns that belong to the one before them."""
-DEFAULT = "*"
-OLDER = "†"
-EDGE = "‡"
 
 
 def layout(table: Table) -> list[Sheet]:
@@ -39,8 +47,8 @@ def layout(table: Table) -> list[Sheet]:
     if table.protocol.kind == "error":
         return [_errors(table)]
     if table.protocol.kind == "ablation":
-        return [_changes(table, column) for column in _columns(table)]
-    return [_compression(table, column) for column in _columns(table)]
+        return [_changes(table, column) for column in columns_of(table)]
+    return [_compression(table, column) for column in columns_of(table)]
 
 
 def chosen(table: Table) -> Sheet | None:
@@ -49,28 +57,28 @@ def chosen(table: Table) -> Sheet | None:
     for cell in table.cells:
         if cell.choice is None or cell.column.select_on is not None or table.protocol.on_validation:
             continue
-        setting, second = (described(each or {}) or NONE for each in (cell.choice, cell.runner_up))
-        setting += EDGE if cell.edges else ""
+        setting = described(cell.choice, marked=cell.edges) or NONE
+        second = described(cell.runner_up or {}) or NONE
         found, other = cell.validation, cell.runner_up_validation
         rows.append(
             (
-                cell.row.title, cell.column.title, setting, _on_validation(found, table), second,
+                cell.row.title, cell.column.title, setting, _on_validation(cell, table), second,
                 NONE if other is None or found is None else _apart(other, found, table), str(cell.trials),
             )
         )  # fmt: skip
         ours.append(cell.row.ours)
     if not rows:
         return None
-    header = ("Method", "on", "chosen", "validation error %", "runner-up", "its distance", "settings tried")
+    header = ("Method", "on", "chosen", "validation error %", "runner-up", "runner-up minus chosen", "settings tried")
     return Sheet("Chosen on the validation split", header, tuple(rows), tuple(ours))
 
 
-def _on_validation(result: Mapping[str, Any] | None, table: Table) -> str:
-    """The mean error, and the size if the choice depends on it."""
+def _on_validation(cell: TableCell, table: Table) -> str:
+    """The mean error over the seeds, and the size if the choice depends on it."""
+    result, size = cell.validation, SIZES.get(table.protocol.kind)
     if result is None:
         return NONE
-    size = SIZES.get(table.protocol.kind)
-    return f"{result['error']:.2f}" + (f", {result[size]:,.0f} weights" if size else "")
+    return f"{result['error']:.2f} (n={cell.validation_n})" + (f", {result[size]:,.0f} weights" if size else "")
 
 
 def _apart(other: Mapping[str, Any], chosen: Mapping[str, Any], table: Table) -> str:
@@ -80,92 +88,26 @@ def _apart(other: Mapping[str, Any], chosen: Mapping[str, Any], table: Table) ->
     return f"{other['error'] - chosen['error']:+.2f} points{more}"
 
 
-def described(hyper: Mapping[str, Any]) -> str:
+def described(hyper: Mapping[str, Any], marked: Sequence[str] = ()) -> str:
     """Write settings in readable form.
 
+    Args:
+        hyper: The settings.
+        marked: The names of those whose value is at an end of what was tried.
+
     Example:
-        >>> described({"kl_weight": 2.0, "prior": "hierarchical"})
-        'kl_weight = 2, prior = hierarchical'
+        >>> described({"kl_weight": 2.0, "prior": "hierarchical"}, marked=["kl_weight"])
+        'kl_weight = 2‡, prior = hierarchical'
     """
-    return ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-                     for name, value in hyper.items())  # fmt: skip
+    return ", ".join(
+        f"{name} = {f'{value:g}' if isinstance(value, float) else value}{EDGE if name in marked else ''}"
+        for name, value in hyper.items()
+    )
 
 
 def notes(table: Table) -> list[str]:
-    """Say how the figures were made."""
-    protocol = table.protocol
-    said = []
-    if protocol.quick:
-        said.append("Quick: a few epochs on 2,000 of the embedded digits. The figures only show that everything runs.")
-    if protocol.on_validation:
-        said.append(
-            "Error on the validation split after the last epoch, the mean ± standard deviation over n seeds; the test "
-            "data play no part. To base: the difference of the mean errors in points (with the 95 % interval of the "
-            f"paired t-test from {LEAST} seeds on), of the mean ratios in percent; "
-            "at one size: of the errors where the thresholds cut all networks of both to the size of the smallest, if "
-            f"none is more than {100 * (CLOSE - 1):.0f} % larger."
-        )
-    else:
-        said.append(
-            "Ours: error on the test data after the last epoch, the mean ± standard deviation over n seeds, trained on "
-            "all training data."
-        )
-    if any(cell.choice for cell in table.cells):
-        said.append(f"The setting is what the validation split chose. {_RULES[protocol.kind == 'error']}")
-    if any(cell.edges for cell in table.cells):
-        said.append(f"{EDGE} The chosen value is an end of what was tried: a better one may lie beyond it.")
-    if protocol.kind == "neurons":
-        said.append(
-            "Fewer weights: those between the units that are left, all of them counted. The paper prints its units; "
-            "its ratio is computed from them in the same way."
-        )
-    for _, same in groupby(_columns(table), key=lambda column: (column.budget, column.data, column.select_on)):
-        columns = list(same)
-        budget, column = columns[0].budget, columns[0]
-        said.append(
-            f"{', '.join(column.title for column in columns)}: {column.data}, {budget.epochs} epochs, "
-            f"batches of {budget.batch}, Adam {budget.lr:g} ({budget.schedule}), {column.n_valid:,} held out"
-            f"{' by photograph' if column.split == 'group' else ''}, {_purpose(column, protocol)}."
-        )
-    for every in dict.fromkeys(column.shrink_every for column in _columns(table) if column.shrink_every is not None):
-        said.append(
-            f"Sparse VD and VBD lose their dead units every {every} epochs while they train (--shrink-every), which "
-            "makes them cheaper to train; what is left is counted against the whole network."
-        )
-    if protocol.remark and not protocol.quick:
-        said.append(protocol.remark)
-    pooled = [cell for cell in table.cells if cell.column.key in cell.row.pooled and cell.ours is not None]
-    for cell in pooled:
-        other = protocol.row(cell.row.pooled[cell.column.key]).title
-        said.append(f"{cell.row.title} is {other} on {cell.column.title}: one objective, and the same runs.")
-    if any(cell.older for cell in table.cells):
-        said.append(
-            f"{OLDER} Made with an arithmetic, budget or setting that the table does not ask for today; shown until "
-            "its own runs are there."
-        )
-    if any(cell.is_by_default for cell in table.cells):
-        said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
-    said += [f"Made on {machine}." for machine in table.made_on]
-    return said
-
-
-_RULES = {
-    True: "Every setting is tried with one seed, the better half of them, unless clearly worse than the best one, with "
-    "a second one, and the means over both decide; of equally good settings, the simplest.",
-    False: "Bisection with one seed finds the strongest setting that is good enough; it and its neighbour are tried "
-    "with a second seed, and the means over both decide.",
-}
-"""Whether a table is about errors -> how a setting is chosen: see :mod:`vbdrop.experiments.search`."""
-
-
-def _purpose(column: Column, protocol: Protocol) -> str:
-    """What the held-out examples are for."""
-    if protocol.on_validation:
-        return "for validation"
-    if column.select_on is not None:
-        return "settings as chosen on " + protocol.column(column.select_on).title
-    epochs = column.budget_of(Plain(), seed=0, trial=True).epochs
-    return f"for choosing in trials of {epochs} epochs, {column.trials} settings per method at most"
+    """Say how the numbers were made: see :mod:`vbdrop.experiments.table_notes`."""
+    return [*number_notes(table), *protocol_notes(table), *mark_notes(table)]
 
 
 def questions(table: Table) -> list[tuple[str, str]]:
@@ -227,8 +169,12 @@ def sheets(table: Table) -> list[Sheet]:
     return [*layout(table), *(sheet for sheet in (versus(table), chosen(table)) if sheet is not None)]
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Table, *, commands: bool = True) -> str:
     """Write a table in Markdown.
+
+    Args:
+        table: The table.
+        commands: Whether to end with the commands that make the missing runs.
 
     Example:
         >>> from pathlib import Path
@@ -250,13 +196,9 @@ def markdown(table: Table) -> str:
         parts.append("\n".join(f"- *{title}*: {question}" for title, question in asked))
     # a star alone would begin a list
     parts.append("\n".join(f"- {note}".replace("- *", r"- \*") for note in notes(table)))
-    if commands := missing(table):
-        parts.append("Still to run:\n\n```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```")
+    if commands and (left := missing(table)):
+        parts.append("Still to run:\n\n```console\n" + "\n".join(f"$ {command}" for command in left) + "\n```")
     return "\n\n".join(parts) + "\n"
-
-
-def _columns(table: Table) -> list[Column]:
-    return list({cell.column.key: cell.column for cell in table.cells}.values())
 
 
 def _rows(table: Table) -> list[tuple[TableCell, ...]]:
@@ -265,13 +207,14 @@ def _rows(table: Table) -> list[tuple[TableCell, ...]]:
 
 def _errors(table: Table) -> Sheet:
     header = ["Method"]
-    for column in _columns(table):
-        header += [column.title, PAPER]
+    for column in columns_of(table):
+        epochs = f", {column.budget.epochs} epochs" if epochs_differ(table) else ""
+        header += [f"{column.title}{epochs}", PAPER]
     rows, ours = [], []
     for cells in _rows(table):
         row = [cells[0].row.title]
         found = {cell.column.key: cell for cell in cells}
-        for column in _columns(table):
+        for column in columns_of(table):
             cell = found.get(column.key)
             paper = None if cell is None else cell.paper
             row += [NONE if cell is None else _error(cell, with_n=True), f"{paper.error:.2f}" if paper else NONE]
@@ -304,7 +247,7 @@ def _compression(table: Table, column: Column) -> Sheet:
 
 def _changes(table: Table, column: Column) -> Sheet:
     """What was changed from the base, the result, and its difference from the base."""
-    header = ("Change", "error %", TO_BASE, "fewer weights", TO_BASE, "error at one size", "n", "settings")
+    header = ("Change", "base", "error %", TO_BASE, "fewer weights", TO_BASE, "error at one size", "n", "settings")
     cells = {cell.row.key: cell for cell in table.cells if cell.column.key == column.key}
     rows = []
     for cell in cells.values():
@@ -312,13 +255,15 @@ def _changes(table: Table, column: Column) -> Sheet:
         changed = {name: value for name, value in cell.row.fixed.items() if base and base.fixed.get(name) != value}
         more, fewer, at_one_size = _to_base(cell, cells.get(base.key) if base else None)
         ratio, n = (_times(cell.ours.ratio), str(cell.ours.error.n)) if cell.ours is not None else (NONE, NONE)
-        rows.append((cell.row.title, _error(cell), more, ratio, fewer, at_one_size, n, described(changed) or NONE))
+        name = base.title.removesuffix(IS_BASE) if base else NONE
+        figures = (_error(cell), more, ratio, fewer, at_one_size, n)
+        rows.append((cell.row.title, name, *figures, described(changed) or NONE))
     return Sheet(column.title, header, tuple(rows), tuple(cell.row.ours for cell in cells.values()))
 
 
 def _to_base(cell: TableCell, base: TableCell | None) -> tuple[str, str, str]:
-    """The differences in the error, in the ratio, and in the error when both are cut to one size."""
-    if cell.ours is None or base is None or base.ours is None:
+    """The differences in the error, in the ratio, and in the error at one size; none between old and new runs."""
+    if cell.ours is None or base is None or base.ours is None or cell.older != base.older:
         return NONE, NONE, NONE
     same = at_one_size(cell.curves, base.curves)
     first, second = ({run.seed: run.error for run in each.by_seed} for each in (cell, base))
@@ -340,8 +285,10 @@ def _error(cell: TableCell, *, with_n: bool = False) -> str:
         return "diverged" if cell.diverged else NOT_RUN
     error = cell.ours.error
     said = f"{error.mean:.2f}" + ("" if error.sd is None else f" ± {error.sd:.2f}")
-    if with_n:
-        said += f" (n={error.n})"
+    facts = [f"n={error.n}"] if with_n else []
+    if cell.other_epochs is not None:
+        facts.append(f"{cell.other_epochs} epochs")
+    said += f" ({', '.join(facts)})" if facts else ""
     if cell.is_by_default or cell.older:
         said += OLDER if cell.older else DEFAULT
     return said + (f" ({cell.diverged} diverged)" if cell.diverged else "")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from vbdrop.experiments.curves import Curve, threshold_curve
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
-from vbdrop.experiments.records import record_of
+from vbdrop.experiments.records import Record, record_of
 from vbdrop.experiments.table_runs import Book, Cell, Trial
 from vbdrop.methods import method_named
 from vbdrop.train import RecordError
@@ -101,6 +101,7 @@ class TableCell:
         choice: The hyper-parameters chosen on validation data; None if none are yet: ``ours`` then has the method's
             defaults.
         validation: The chosen setting's result there, the means over its seeds.
+        validation_n: How many seeds that is.
         runner_up: The hyper-parameters that would have been chosen otherwise.
         runner_up_validation: Their result there.
         trials: How many settings were tried.
@@ -112,6 +113,7 @@ class TableCell:
         curves: The results of those runs at other thresholds, one curve per run; empty if the records lack them.
         by_seed: The runs that the table asks for, with a setting that was chosen or where there is nothing to choose.
         edges: The chosen hyper-parameters that are at an end of what was tried: the best value may lie beyond it.
+        other_epochs: The epochs of older runs, if the column has another number of them; None otherwise.
     """
 
     row: Row
@@ -133,6 +135,8 @@ class TableCell:
     curves: tuple[Curve, ...] = ()
     by_seed: tuple[SeedRun, ...] = ()
     edges: tuple[str, ...] = ()
+    validation_n: int = 0
+    other_epochs: int | None = None
 
     @property
     def is_by_default(self) -> bool:
@@ -227,7 +231,15 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         curves=tuple(map(threshold_curve, ended)),
         by_seed=_by_seed(book, cell) if cell.decided else (),
         edges=_edges(cell),
+        validation_n=len(cell.chosen.runs) - cell.chosen.left if cell.chosen else 0,
+        other_epochs=_other_epochs(older, cell.column),
     )
+
+
+def _other_epochs(older: Sequence[Record], column: Column) -> int | None:
+    """The epochs of older runs, which are all of one kind, if they are not the column's."""
+    epochs = {record.config.budget.epochs for record in older} - {column.budget.epochs}
+    return min(epochs, default=None)
 
 
 def _by_seed(book: Book, cell: Cell) -> tuple[SeedRun, ...]:
@@ -294,9 +306,7 @@ def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
                 continue
             for session in sessions:
                 threads = f"{session['threads']} thread" + ("s" if session["threads"] > 1 else "")
-                computed = ", the plain formulas" if session.get("arithmetic") == "plain" else ""
-                versions = f"torch {session['versions']['torch']}{computed}"
-                seen[f"{session['machine']['processor']}, {versions}, {threads}"] = None
+                seen[f"{session['machine']['processor']}, torch {session['versions']['torch']}, {threads}"] = None
     return tuple(seen)
 
 
@@ -312,8 +322,10 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
         "paper": None if cell.paper is None else asdict(cell.paper),
         "diverged": cell.diverged,
         "older": cell.older,
+        "other_epochs": cell.other_epochs,
         "choice": cell.choice,
         "validation": cell.validation,
+        "validation_n": cell.validation_n,
         "runner_up": cell.runner_up,
         "runner_up_validation": cell.runner_up_validation,
         "trials": cell.trials,

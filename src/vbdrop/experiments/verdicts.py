@@ -13,10 +13,22 @@ from vbdrop.experiments.paired import LEAST, LEVEL, holm
 from vbdrop.experiments.tables import Table
 from vbdrop.experiments.versus import Contest, Pair, contest, contests, pairs
 
-Word: TypeAlias = Literal["holds", "holds in part", "contradicted", "no difference beyond chance", "undecided"]
+Word: TypeAlias = Literal[
+    "holds",
+    "holds in part",
+    "mixed",
+    "contradicted in part",
+    "contradicted",
+    "no difference beyond chance",
+    "undecided",
+]
+"""In part: beyond chance in some of the planned comparisons; mixed: in some for the claim, in others against it."""
 
 ERRORS, WEIGHTS, NEURONS = (1, 2, 3), (4,), (5,)
 """The tables about errors, and those about the two kinds of compression."""
+
+OURS = "VBD"
+NOTHING = "No two runs that can be compared have been made yet."
 
 
 @dataclass(frozen=True)
@@ -44,32 +56,39 @@ class Claim:
         text: The claim, as a sentence.
         tables: The tables that it is about.
         pairs: Finds what is to be compared in a table.
+        rival: The method that VBD is compared with; empty for all others.
     """
 
     text: str
     tables: tuple[int, ...]
     pairs: Callable[[Table], list[Pair]]
+    rival: str = ""
 
 
 def with_the_best(table: Table) -> list[Pair]:
-    """Return each cell of the paper's method with all others of its column that the paper has.
+    """Return each cell of the paper's method with all others of its column that the paper has and that are tuned alike.
 
     The table asks for all seeds of some rows, and of the best of the others on validation data. Rows with one seed only
-    show a direction.
+    show a direction. Where sizes count, the original network and rows of another margin are no rivals.
     """
     return [
         (cell, other)
         for cell in table.cells
         for other in table.cells
-        if cell.row.ours and not other.row.ours and other.paper is not None and other.column.key == cell.column.key
+        if cell.row.ours
+        and not other.row.ours
+        and other.paper is not None
+        and (other.column.key, other.row.margin) == (cell.column.key, cell.row.margin)
     ]
 
 
 CLAIMS = (
-    Claim("As a regulariser, VBD has a lower error than VD.", ERRORS, pairs),
+    Claim("As a regulariser, VBD has a lower error than VD.", ERRORS, pairs, "VD"),
     Claim("As a regulariser, VBD has the lowest error of all methods.", ERRORS, with_the_best),
-    Claim("On weights, VBD is sparser than sparse VD at an equal error.", WEIGHTS, pairs),
-    Claim("On neurons, VBD is sparser than sparse VD at an equal error.", NEURONS, pairs),
+    Claim("On weights, VBD is sparser than sparse VD at an equal error.", WEIGHTS, pairs, "Sparse VD"),
+    Claim("On weights, VBD compresses best of all methods (pruning, DNS, SWS, sparse VD).", WEIGHTS, with_the_best),
+    Claim("On neurons, VBD is sparser than sparse VD at an equal error.", NEURONS, pairs, "Sparse VD"),
+    Claim("On neurons, VBD compresses best of all methods (SSL, SBP, sparse VD).", NEURONS, with_the_best),
 )
 """The claims of Liu et al. that runs can decide."""
 
@@ -96,46 +115,71 @@ def verdicts(tables: Mapping[int, Table]) -> list[Verdict]:
             for whole, some in compared
             for ours, rival in some
         )
-        said.append(judge(claim.text, found, unmade))
+        said.append(judge(claim.text, found, unmade, _lacking(claim, [pair for _, some in compared for pair in some])))
     return said
 
 
-def judge(claim: str, found: Sequence[Contest], unmade: int = 0) -> Verdict:
+def _lacking(claim: Claim, compared: Sequence[Pair]) -> str:
+    """Say which side has no runs that the tables ask for."""
+    ours, theirs = (any(pair[side].by_seed for pair in compared) for side in (0, 1))
+    if ours and theirs:
+        return NOTHING
+    if ours:
+        who = f"{claim.rival} has no" if claim.rival else "No other method has"
+    else:
+        who = f"{OURS} has no" if theirs else "Neither side has"
+    return f"{who} runs under the protocol yet."
+
+
+def judge(claim: str, found: Sequence[Contest], unmade: int = 0, lacking: str = NOTHING) -> Verdict:
     """Judge a claim by its comparisons.
 
     Args:
         claim: The claim.
         found: The comparisons; in each, a negative difference is in favour of the claim.
         unmade: How many comparisons are still missing for which our method gets enough runs to decide.
+        lacking: What is missing if there is no comparison at all, as a sentence.
     """
-    word, reason = _judged(found, unmade)
+    word, reason = _judged(found, unmade) if found else ("undecided", lacking)
     return Verdict(claim, word, reason, tuple(found))
 
 
 def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
-    if not found:
-        return "undecided", "No two runs that can be compared have been made yet."
     decisive = [each.decisive for each in found if each.decisive is not None and each.decisive.p is not None]
-    lower = sum(each.error.mean < 0 for each in found)
-    counted = f"Ours has the lower mean error in {lower} of {_number(len(found))}"
-    left = f" {_number(unmade).capitalize()} still to be made." if unmade else ""
+    counted, left = _counted(found), f" {_number(unmade)} still to be made." if unmade else ""
     if not decisive:
-        return "undecided", f"{counted}. n is too small: none has {LEAST} pairs of runs and no trade-off.{left}"
+        none = f"None can decide: each has fewer than {LEAST} pairs of runs or is a trade-off."
+        return "undecided", f"{counted} {none}{left}"
     values = holm([each.p for each in decisive if each.p is not None])
     means = [each.mean for each in decisive]
     sure = [mean for mean, value in zip(means, values, strict=True) if value < 1 - LEVEL]
     better, worse = sum(mean < 0 for mean in sure), sum(mean > 0 for mean in sure)
     reason = (
-        f"{counted}. Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}, by "
+        f"{counted} Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}, by "
         f"{min(means):+.2f} to {max(means):+.2f} points; beyond chance at {100 * (1 - LEVEL):.0f} % after Holm's "
         f"correction: {better} for the claim, {worse} against it.{left}"
     )
-    if worse:
-        return "contradicted", reason
     planned = sum(each.seeds >= LEAST for each in found) + unmade
-    if better and better >= planned:
-        return "holds", reason
-    return ("holds in part" if better else "no difference beyond chance"), reason
+    return _word(better, worse, planned), reason
+
+
+def _counted(found: Sequence[Contest]) -> str:
+    """In how many comparisons ours has the lower error, each network at its own size, and the smaller network."""
+    lower = sum(each.error.mean < 0 for each in found)
+    sizes = [each.size.mean for each in found if each.size is not None]
+    smaller = f" and the smaller network in {sum(size > 0 for size in sizes)}" if sizes else ""
+    return f"{OURS} has the lower mean error in {lower} of {_number(len(found))}{smaller}."
+
+
+def _word(better: int, worse: int, planned: int) -> Word:
+    """The verdict, from the comparisons that are beyond chance for and against a claim, and those that are planned."""
+    if better and worse:
+        return "mixed"
+    if worse:
+        return "contradicted" if worse >= planned else "contradicted in part"
+    if better:
+        return "holds" if better >= planned else "holds in part"
+    return "no difference beyond chance"
 
 
 def _number(count: int) -> str:

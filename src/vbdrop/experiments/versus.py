@@ -135,7 +135,7 @@ def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
 def versus(table: Table) -> Sheet | None:
     """Lay out the comparisons of the paper's method with VD; None if there are none yet."""
     rows = [
-        (each.ours, each.rival, each.where.partition(", ")[2], str(each.error), _smaller(each), _decided(each))
+        (each.ours, each.rival, each.where.partition(", ")[2], str(each.error), size_difference(each), _decided(each))
         for each in contests(table, pairs(table))
     ]
     if not rows:
@@ -145,8 +145,8 @@ def versus(table: Table) -> Sheet | None:
     return Sheet("Seed by seed", header, tuple(rows), (False,) * len(rows))
 
 
-def _smaller(each: Contest) -> str:
-    """How much larger or smaller the network is: from logarithms to percent."""
+def size_difference(each: Contest) -> str:
+    """Say how much larger or smaller our network is, in percent: from the logarithms of ratios."""
     if each.size is None:
         return "–"
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tools.pages.findings import _at_equal_size, findings, missing, status
-from tools.results import RECORDS
+import pytest
+from tools.pages.findings import _at_equal_size, findings, missing, seed_spread, status
 
 from vbdrop.experiments import Book, protocol_of, table
 from vbdrop.experiments.tables import stat
@@ -14,16 +14,15 @@ def test_without_records_nothing_is_claimed():
     assert findings(Path("no/such/folder")) == "Nothing has been recorded yet.\n"
     assert "Table 3: 9 of 9 cells have not been run." in missing(Path("no/such/folder"))
     assert "Ablations: " in missing(Path("no/such/folder"))
-    assert " 0 have figures" in status(Path("no/such/folder"))
+    assert " 0 have numbers" in status(Path("no/such/folder"))
 
 
 def test_the_status_tells_settings_that_were_chosen_from_defaults(tmp_path, write_record):
     book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
     for config in (*book.cell("none", "1").finals, *book.cell("vbd", "1").finals):
         write_record(config)
-    assert "have figures: 1 with settings that the validation split chose or with nothing to choose, 1 with" in status(
-        tmp_path
-    )
+    said = "1 with settings chosen on validation data, or with nothing to choose, 1 with default settings"
+    assert f"have numbers: {said}" in status(tmp_path)
     assert "The lowest" in findings(tmp_path)
 
 
@@ -33,33 +32,71 @@ def test_one_method_is_not_the_lowest_of_several(tmp_path, write_record):
     assert "The lowest" not in findings(tmp_path)
 
 
-def test_the_figures_are_those_of_the_tables():
-    text = findings(RECORDS)
-    cells = table(Book(protocol_of(4), RECORDS)).cells
-    once = {cell.runs: cell for cell in cells if cell.row.ours and cell.ours is not None}
-    assert once
-    for cell in once.values():
-        assert f"{cell.ours.ratio.mean:.0f} times fewer weights at {cell.ours.error.mean:.2f}" in text
-        assert f"the paper has {cell.paper.ratio:.0f} times at {cell.paper.error:.2f} %" in text
-    errors = [cell for cell in table(Book(protocol_of(1), RECORDS), columns=["340"]).cells if cell.ours is not None]
-    best = min(errors, key=lambda cell: cell.ours.error.mean)
-    assert f"The lowest of {len(errors)} methods is {best.row.title}" in text
+def test_the_numbers_are_those_of_the_records_and_of_the_paper(vbd, tmp_path):
+    said = "96 times fewer weights at 1.70 % (n = 1), default settings; the paper has 81 times at 1.76 %."
+    assert said in findings(tmp_path)
 
 
-def test_older_and_single_runs_rank_nothing_and_have_their_mark(tmp_path, write_record, write_trials):
+@pytest.fixture
+def vbd(tmp_path, write_record):
+    """The cell of VBD in Table 4, with one run."""
+    book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+    write_record(book.cell("vbd", "lenet-300-100").finals[0], error=1.7, ratio=96.2)
+    return table(book).cell("vbd", "lenet-300-100")
+
+
+@pytest.fixture
+def svhn(tmp_path, write_record, write_trials):
+    """VBD and the plain network with three seeds each."""
     book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
     write_trials(book, "vbd", "1", [{"error": 2.0}] * 8)
     for row in ("none", "vbd"):
         for config in book.cell(row, "1").finals:
             write_record(config, error=3.0 if row == "none" else 2.5)
-    assert "The lowest of 2 methods is VBD." in findings(tmp_path)
-    single = book.cell("bernoulli", "1").finals[0]
-    write_record(single)
-    assert "is Dropout, Bernoulli; that is no ranking, since single runs are 0.1 points and more" in findings(tmp_path)
-    write_record(replace(book.cell("concrete", "1").finals[0], arithmetic="kernels"), error=1.5)
+    return book
+
+
+def test_single_runs_rank_nothing(svhn, tmp_path, write_record):
     text = findings(tmp_path)
-    assert "Concrete dropout 1.50 % (n = 1) †, the paper 18.95 %" in text
-    assert "that is no ranking, since older runs (†) are among them and single runs" in text
+    assert "The lowest of 2 methods is VBD, with 2.50 ± 0.00 % (n = 3)." in text
+    assert "single runs" not in text
+    write_record(svhn.cell("bernoulli", "1").finals[0], error=2.2)
+    text = findings(tmp_path)
+    assert "The lowest of 3 methods is Dropout, Bernoulli, with 2.20 % (n = 1)." in text
+    assert "Two seeds of one setting were up to 0.00 points apart on this network (n = 6 settings in runs and" in text
+    write_record(svhn.cell("none", "1").finals[2], error=3.74)
+    assert "Two seeds of one setting were up to 0.74 points apart on this network" in findings(tmp_path)
+
+
+def test_a_spread_that_was_not_measured_is_said_not_to_be(tmp_path, write_record):
+    column = protocol_of(3).column("1")
+    own = Book(protocol_of(3), tmp_path, {"svhn": "ab"}).cell("none", "1").finals
+    for index, config in enumerate(own):
+        write_record(replace(config, arithmetic="kernels"), error=3.0 + index)
+    write_record(own[0], error=3.0)
+    assert seed_spread(column, tmp_path).startswith("How far apart two seeds of one setting are was not measured")
+    write_record(own[1], error=3.5)
+    assert "up to 0.50 points apart" in seed_spread(column, tmp_path)
+    assert "not measured" in seed_spread(protocol_of(2).column("1"), tmp_path)
+
+
+def test_older_runs_are_in_no_sentence_with_others_and_rank_nothing(svhn, tmp_path, write_record):
+    for row in ("vd", "concrete"):
+        own = svhn.cell(row, "1").finals[0]
+        write_record(replace(own, arithmetic="kernels", budget=replace(own.budget, epochs=7)), error=1.5)
+    text = findings(tmp_path)
+    assert "Older runs, which nothing here is compared with: VD 1.50 % (n = 1, 7 epochs) †, the paper 19.74 %." in text
+    assert "Concrete" not in text
+    assert "The lowest" not in text
+    assert "Of the 2 rows of the paper with current runs, 2 have a lower error here." in text
+    for line in text.split(". "):
+        assert not ("†" in line and ("VBD" in line or "No dropout" in line))
+
+
+def test_adversarial_dropout_is_one_row_of_the_paper(svhn, tmp_path, write_record):
+    for row, error in (("sadd", 15.0), ("vadd", 20.0)):
+        write_record(svhn.cell(row, "1").finals[0], error=error)
+    assert "Of the 3 rows of the paper with current runs, 2 have a lower error here." in findings(tmp_path)
 
 
 def test_the_plain_network_has_its_mark_too(tmp_path, write_record):
@@ -69,16 +106,15 @@ def test_the_plain_network_has_its_mark_too(tmp_path, write_record):
     assert "The original network has 2.00 % (n = 1) †." in findings(tmp_path)
 
 
-def test_two_methods_are_compared_where_they_have_the_same_size():
-    template = table(Book(protocol_of(4), RECORDS)).cell("vbd", "lenet-300-100")
-
+@pytest.mark.parametrize(("older", "mark"), [(False, ""), (True, " †")])
+def test_two_methods_are_compared_where_they_have_the_same_size(vbd, older, mark):
     def cell(ratio, *curve):
-        return replace(template, ours=replace(template.ours, ratio=stat([ratio])), curves=(curve,))
+        return replace(vbd, ours=replace(vbd.ours, ratio=stat([ratio])), curves=(curve,), older=older)
 
-    vbd, rival = cell(90.0, (90.0, 1.0), (1000.0, 3.0)), cell(100.0, (100.0, 1.5), (1000.0, 4.0))
-    (said,) = _at_equal_size(vbd, rival)
+    ours, rival = cell(90.0, (90.0, 1.0), (1000.0, 3.0)), cell(100.0, (100.0, 1.5), (1000.0, 4.0))
+    (said,) = _at_equal_size(ours, rival)
     assert said.startswith("Cut by the threshold to 100 times fewer weights")
-    mark = " †" * template.older
     assert said.endswith(f"%{mark} and sparse VD 1.50 %{mark} (n = 1 and 1).")
-    assert _at_equal_size(vbd, cell(200.0, (200.0, 1.5))) == []  # too far apart
-    assert _at_equal_size(vbd, replace(rival, curves=())) == []
+    assert _at_equal_size(ours, cell(200.0, (200.0, 1.5))) == []  # too far apart
+    assert _at_equal_size(ours, replace(rival, curves=())) == []
+    assert _at_equal_size(ours, replace(rival, older=not older)) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from tools.pages.frontier import Point, _draw_runs, frontier_of, points_of, published_points
+from tools.pages.frontier import FADED, Point, _draw_runs, frontier_of, points_of, published_points
 
 from vbdrop.experiments import make_method, protocol_of, record_of, resolve
 
@@ -19,12 +19,12 @@ COLUMN = TABLE.column("lenet-300-100")
 def write(tmp_path):
     """Writes the record of a run of LeNet-300-100 that has ended."""
 
-    def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, **others):
+    def write(method, error, nonzero, *, seed=0, sweep=None, hyper=None, model=COLUMN.model, **others):
         method = make_method(method, hyper or {})
         of_budget = {name: others.pop(name) for name in ("epochs", "shrink_every") if name in others}
         budget = replace(COLUMN.budget_of(method, seed), **of_budget)
         settings = {"arithmetic": "plain", **others}
-        config = resolve(method, model=COLUMN.model, data="mnist", checksum="ab", budget=budget, **settings)
+        config = resolve(method, model=model, data="mnist", checksum="ab", budget=budget, **settings)
         record = record_of(config, tmp_path)
         record.open(config)
         head = {"run": config.id, "outcome": "finished", "epochs": budget.epochs, "evaluated_on": config.evaluated_on}
@@ -105,7 +105,7 @@ def test_the_figure_names_every_method_and_says_how_it_was_made(write, tmp_path)
     figure = frontier_of(4, "lenet-300-100", tmp_path)
     label = re.search(r'aria-label="([^"]+)"', figure)[1]
     assert "VBD: 1.80 % with 50 times fewer weights; VBD: 1.90 %" in label
-    assert "| VBD | kl_weight = 1 | 1.85 ± 0.07 | 50x | 2 | 1.70 %, 40x |" in figure.splitlines()
+    assert "| VBD | kl_weight = 1 | 1.85 ± 0.07 | 50x | 2 | 1.70 %, 40x (n = 1) |" in figure.splitlines()
     assert "no threshold was chosen on the test data" in figure
     legend = re.findall(r"<text[^>]*>([^<]+)</text>", figure)
     assert {"VBD", "DNS", "hollow: the paper", "the original"} <= set(legend)
@@ -121,3 +121,50 @@ def test_several_seeds_of_a_setting_have_bars_of_a_standard_deviation():
     ((_, _, (across, upright)),) = axes.containers
     assert across.get_segments()[0] == pytest.approx(np.array([[90, 1.8], [110, 1.8]]))
     assert upright.get_segments()[0] == pytest.approx(np.array([[100, 1.7], [100, 1.9]]))
+
+
+def test_older_runs_are_faded_and_marked_and_stay_apart(write, tmp_path):
+    write("vbd-weights", 1.6, 20)
+    write("vbd-weights", 2.0, 20, arithmetic="kernels")
+    write("vbd-weights", 2.1, 20, arithmetic="kernels", n_valid=COLUMN.n_valid)
+    page = frontier_of(4, "lenet-300-100", tmp_path)
+    assert [line for line in page.splitlines() if line.startswith("| VBD")] == [
+        "| VBD | kl_weight = 2 | 1.60 | 50x | 1 | – |",
+        "| VBD | kl_weight = 2 | 2.00 † | 50x | 1 | 2.10 %, 50x (n = 1) † |",
+    ]
+    assert "VBD: 2.00 % with 50 times fewer weights (older run)." in page
+    assert "Faded marks (†) are older runs, made with compiled kernels; they decide nothing." in page
+    axes = Figure().add_subplot()
+    for older in (True, False):
+        _draw_runs(axes, [Point("VBD", plain=False, ratio=9, error=1.7, older=older)], "black", "o", "VBD")
+    assert [lines[0].get_alpha() for lines in axes.containers] == [FADED, 1.0]
+
+
+def test_the_original_is_drawn_from_older_runs_only_if_there_are_no_others(write, tmp_path):
+    def original():
+        page = frontier_of(4, "lenet-300-100", tmp_path)
+        return [text for text in re.findall(r"<text[^>]*>([^<]+)</text>", page) if "the original" in text], page
+
+    write("vbd-weights", 1.6, 20)
+    write("plain", 9.5, 1000, arithmetic="kernels")
+    said, before = original()
+    assert said == ["the original †"]
+    write("plain", 1.5, 1000)
+    said, after = original()
+    assert said == ["the original"]
+    assert ">9<" in before
+    assert ">9<" not in after  # the axis no longer reaches the older one
+    assert "Faded" not in after
+
+
+def test_methods_with_one_objective_share_a_name(write, tmp_path):
+    for hyper, error in (({}, 1.5), ({"weighting": "positions"}, 1.6)):
+        write("vbd-gates", error, 20, hyper=hyper, model="lenet-500-300")
+    page = frontier_of(5, "lenet-500-300", tmp_path)
+    assert [line for line in page.splitlines() if line.startswith("| VBD")] == [
+        "| VBD (gates) = VIBNet | kl_weight = 20 | 1.50 | 25x | 1 | – |",
+        "| VBD (gates) = VIBNet | kl_weight = 20, weighting = positions | 1.60 | 25x | 1 | – |",
+    ]
+    names = {point.method for point in published_points(protocol_of(5), protocol_of(5).column("lenet-500-300"))}
+    assert "VBD (gates) = VIBNet" in names
+    assert "VBD" in {point.method for point in published_points(protocol_of(5), protocol_of(5).column("lenet-5"))}

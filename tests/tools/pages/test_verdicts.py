@@ -11,7 +11,9 @@ from vbdrop.experiments.verdicts import CLAIMS
 
 def test_without_records_every_claim_is_undecided():
     text = verdicts_of(Path("no/such/folder"))
-    assert text.count("| **undecided** | No two runs that can be compared have been made yet. |") == len(CLAIMS)
+    assert text.count("| **undecided** | Neither side has runs under the protocol yet. |") == len(CLAIMS)
+    short = filled("<!-- short -->", Path("no/such/folder"))
+    assert short.startswith(f"**In short:** all {len(CLAIMS)} claims that runs can decide are undecided so far; one")
 
 
 def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
@@ -22,4 +24,9 @@ def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
             write_record(config, error=error)
     text = filled("<!-- verdicts -->", tmp_path)
     assert "| As a regulariser, VBD has a lower error than VD. | **holds in part** |" in text
-    assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) | – | the error |" in text
+    assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) | – | – | the error |" in text
+    short = filled("<!-- short -->", tmp_path)
+    others = f"2 hold in part, {len(CLAIMS) - 2} are undecided so far"
+    assert short.startswith(
+        f"**In short:** of the {len(CLAIMS)} claims that runs can decide, {others}; one theoretical"
+    )
