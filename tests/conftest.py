@@ -3,10 +3,14 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from vbdrop.experiments import record_of
 from vbdrop.kernels import binding, find_compiler
 from vbdrop.train.files import write_json
+
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

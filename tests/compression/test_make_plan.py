@@ -28,7 +28,7 @@ def mask_(model: nn.Module, share: float, sides: str) -> None:
 
 
 @pytest.mark.stress
-@settings(max_examples=count(4, 400), deadline=None, derandomize=True)
+@settings(max_examples=count(4, 400))
 @given(
     seed=st.integers(0, 10**6),
     steps=st.integers(3, 10),

@@ -127,7 +127,7 @@ def test_a_variable_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
         read_matlab(tmp_path / "a.mat")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), compressed=st.booleans())
 def test_any_damage_gives_arrays_or_a_clear_error(tmp_path, data, compressed):
     path = tmp_path / "a.mat"

@@ -98,7 +98,7 @@ def test_a_missing_file_is_an_error(tmp_path):
         read_pickle(tmp_path / "nowhere")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_gives_a_dict_or_a_clear_error(tmp_path, cifar_batch, data):
     """Bytes outside the images are changed: 11 images leave about 400 bytes that steer the reader."""

@@ -2,14 +2,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vbdrop.functional import alive, keep_factor, masked
 from vbdrop.priors import log_alpha_of
 
 
-@settings(deadline=None, derandomize=True)
 @given(
     theta=st.floats(1e-15, 1e3),
     negative=st.booleans(),

@@ -3,7 +3,7 @@ import math
 import mpmath
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -76,7 +76,6 @@ def test_with_a_fixed_gamma_the_penalty_is_not_that_of_vd():
     torch.testing.assert_close(fixed - fixed[0], by_theta - by_theta[0])
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1))
 def test_the_penalty_is_concave_and_non_decreasing_in_the_inverse_of_alpha(first, second, share):
     """Prop. 4: a chord lies below the curve, and more precision never costs less."""

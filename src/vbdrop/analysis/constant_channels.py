@@ -73,6 +73,11 @@ def fill(facts: AnyFacts) -> AnyFacts:
         channels = facts.channels(result)
         if channels is not None:
             facts.pin(channels)
+    if not facts.rewrite:
+        for result in traced.unread:
+            channels = facts.channels(result)
+            if channels is not None:
+                facts.pinned.append(channels.units[~channels.known])
     _keep_stacks(facts)
     _set_aside(facts)
     _freeze(facts)
@@ -102,7 +107,7 @@ def _facts_of(facts: ChannelFacts, node: fx.Node) -> Facts:
 
 def _keep_stacks(facts: ChannelFacts) -> None:
     """Keep the units of all layers and directions, unless their states are only read by selecting one of them."""
-    returned = {*facts.traced.results, *facts.traced.effects}
+    returned = {*facts.traced.results, *facts.traced.effects, *facts.traced.unread}
     for node, known in facts.by_node.items():
         if isinstance(known, Stack) and (node in returned or not facts.unstacked.issuperset(node.users)):
             for part in known.parts:

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
@@ -18,6 +18,7 @@ from vbdrop._torch_compat import functional_program, holds, pytree, schema_of
 from vbdrop.analysis.causal_masks import masks_as_given
 from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.packed_sequences import padded_sequences
+from vbdrop.analysis.unread_layers import results_returned, unread_layers
 from vbdrop.analysis.whole_recurrences import as_recurrences_, whole_recurrences
 
 TRIED_BATCHES = (*range(1, 65), *(2**power for power in range(7, 31)))
@@ -52,6 +53,7 @@ class Traced:
         inputs: The arguments, in the order of the signature.
         output: The structure that the forward returns, with graph nodes for its tensors.
         effects: Nodes whose values the forward writes into buffers.
+        unread: The results of layers that the forward calls without reading them.
         batch: The number of examples in a batch, as traced.
         guards: A condition on the batch size that held in the trace, such as ``"batch <= 16"`` -> a size for which it
             fails: at that size the forward may do something that the graph does not show.
@@ -68,6 +70,7 @@ class Traced:
     batch: int
     guards: dict[str, int]
     packs: bool = False
+    unread: list[fx.Node] = field(default_factory=list)
 
     @property
     def results(self) -> list[fx.Node]:
@@ -93,14 +96,26 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | N
         >>> sorted(traced.names.values())
         ['bias', 'weight']
     """
+    named = dict(kwargs or {})
     try:
         with padded_sequences(model) as packs:
-            program = functional_program(export(model, args, dict(kwargs or {})))
-            as_recurrences_(program.graph)
+            traced = _functional(model, args, named)
+            if layers := unread_layers(model, [name for node, name in traced.names.items() if node.users], args, named):
+                with results_returned(model, layers):
+                    traced = _functional(model, args, named)
+                output, results = traced.output
+                unread = [result for result in pytree.tree_leaves(results) if isinstance(result, fx.Node)]
+                traced = replace(traced, output=output, unread=unread)
     except Exception as error:  # torch.export raises whatever the model's own code raises
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise TraceError(f"torch.export cannot trace the model: {reason.strip()}") from error
-    return replace(_read(model, program), packs=bool(packs))
+    return replace(traced, packs=bool(packs))
+
+
+def _functional(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    program = functional_program(export(model, args, kwargs))
+    as_recurrences_(program.graph)
+    return _read(model, program)
 
 
 def size_of(node: fx.Node) -> tuple[int, ...]:

@@ -294,6 +294,7 @@ def _reached(liveness: Liveness) -> set[fx.Node]:
     """The nodes from which a path leads to the result, ignoring terms that have no channels left."""
     traced = liveness.facts.traced
     stack, seen = [*traced.results, *traced.effects], set[fx.Node]()
+    stack += () if liveness.facts.rewrite else traced.unread
     while stack:
         node = stack.pop()
         if node not in seen:

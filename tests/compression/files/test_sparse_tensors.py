@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vbdrop.compression.files.format import FileFormatError
@@ -17,7 +17,6 @@ def size_of(tensors: dict[str, torch.Tensor]) -> int:
 
 
 @given(st.floats(0, 1), st.integers(1, 40), st.integers(0, 40))
-@settings(deadline=None)
 def test_tensors_come_back_exactly_in_the_smaller_form(share, rows, columns):
     state = {"weight": masked(rows, columns, share=share), "steps": torch.tensor(7)}
     tensors, tied = to_stored(state)
