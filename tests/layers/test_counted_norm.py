@@ -166,3 +166,9 @@ def test_padding_tokens_do_not_become_nan():
     small = vbdrop.compress(model, torch.randint(1, 10, (4, 5)), rewrite=False).model
     padding = torch.zeros(1, 5, dtype=torch.long)
     torch.testing.assert_close(small(padding), model(padding))
+
+
+def test_images_leave_it_in_the_memory_order_of_the_norm_itself():
+    x = torch.randn(2, 5, 3, 4)
+    wanted, found = Images(5)(x), count_(Images(5), "layer", 9, from_end=3)(x)
+    assert found.stride() == wanted.stride() != x.stride()

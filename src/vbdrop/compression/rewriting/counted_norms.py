@@ -16,50 +16,48 @@ aten = torch.ops.aten
 
 
 def layer_norm(writer: Writer, node: fx.Node) -> fx.Node:
-    """Layer normalisation over the last axis."""
-    share = _share(writer, node)
-    if share == 1:
+    """Layer normalisation over the last axis; like torch's, it leaves the channels last in memory for what follows."""
+    if _share(writer, node) == 1:
         return writer.copy(node)
     call = _call(writer, node)
-    return _standardised(writer, call, [-1], share, call["weight"], call["bias"], node.meta["val"].dtype)
+    call["input"] = writer.call(aten.contiguous.default, call["input"])
+    return _standardised(writer, node, call, -1, [])
 
 
 def group_norm(writer: Writer, node: fx.Node) -> fx.Node:
     """Group normalisation with one group, over all axes but the first."""
-    share = _share(writer, node)
-    if share == 1:
+    if _share(writer, node) == 1:
         return writer.copy(node)
     call, dims = _call(writer, node), len(size_of(node))
-    shape = [-1, *[1] * (dims - 2)]
-    scale, shift = (
-        None if call[name] is None else writer.call(aten.view.default, call[name], shape) for name in ("weight", "bias")
-    )
-    return _standardised(writer, call, list(range(1, dims)), share, scale, shift, node.meta["val"].dtype)
+    for name in ("weight", "bias"):
+        if call[name] is not None:
+            call[name] = writer.call(aten.view.default, call[name], [-1, *[1] * (dims - 2)])
+    return _standardised(writer, node, call, 1, list(range(2, dims)))
 
 
-def _standardised(
-    writer: Writer,
-    call: dict[str, Any],
-    axes: list[int],
-    share: float,
-    scale: fx.Node | None,
-    shift: fx.Node | None,
-    dtype: torch.dtype,
-) -> fx.Node:
+def _standardised(writer: Writer, node: fx.Node, call: dict[str, Any], axis: int, positions: list[int]) -> fx.Node:
     """Normalise the input by the mean and the variance of all channels, then scale and shift it.
 
     Squares can overflow in half precision, so the statistics are then computed in float32.
     """
-    half = dtype in (torch.float16, torch.bfloat16)
+
+    def over_channels(value: fx.Node) -> fx.Node:
+        total = writer.call(aten.sum.dim_IntList, value, [axis], True)
+        return writer.call(aten.mean.dim, total, positions, True) if positions else total
+
+    count, half = len(writer.kept(writer.facts.counted[node])), node.meta["val"].dtype in (torch.float16, torch.bfloat16)
     wide = writer.call(aten._to_copy.default, call["input"], dtype=torch.float32) if half else call["input"]
-    mean = writer.call(aten.mul.Tensor, writer.call(aten.mean.dim, wide, axes, True), share)
-    centred = writer.call(aten.sub.Tensor, wide, mean)
-    squares = writer.call(aten.mean.dim, writer.call(aten.mul.Tensor, centred, centred), axes, True)
-    squares = writer.call(aten.mul.Tensor, squares, share)
-    variance = writer.call(aten.addcmul.default, squares, mean, mean, value=1 - share)
+    total = over_channels(wide)
+    centred = writer.call(aten.sub.Tensor, wide, total, alpha=1 / count)
+    squares = over_channels(writer.call(aten.mul.Tensor, centred, centred))
+    squares = writer.call(aten.addcmul.default, squares, total, total, value=(1 - _share(writer, node)) / count)
+    variance = writer.call(aten.mul.Tensor, squares, 1 / count)
     inverse = writer.call(aten.rsqrt.default, writer.call(aten.add.Tensor, variance, call["eps"]))
     value = writer.call(aten.mul.Tensor, centred, inverse)
     value = writer.call(aten.type_as.default, value, call["input"]) if half else value
+    scale, shift = call["weight"], call["bias"]
+    if scale is not None and shift is not None:
+        return writer.call(aten.addcmul.default, shift, value, scale)
     value = value if scale is None else writer.call(aten.mul.Tensor, value, scale)
     return value if shift is None else writer.call(aten.add.Tensor, value, shift)
 
