@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -39,18 +39,29 @@ LONGEST = 3600
 COMPILED = ", compiled"
 """The suffix of a variant whose forward, loss and backward run through `torch.compile`."""
 
+ATTACHED = ", attached"
+"""The suffix of a variant of vbdrop that adds the KL's gradient before the optimizer's step, not through the loss."""
+
 
 def training_step(
-    model: nn.Module, images: Tensor, labels: Tensor, objective: Objective, compiled: bool = False
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    objective: Objective,
+    compiled: bool = False,
+    attached: bool = False,
 ) -> Callable[[int], None]:
     """One whole step, as `interleaved` calls it: forward, loss, backward and fused Adam."""
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        return objective(F.cross_entropy(model(images), labels))
+        nll = F.cross_entropy(model(images), labels)
+        return nll if attached else objective(nll)
 
     if compiled:
         loss_of = torch.compile(loss_of)
     optimizer = torch.optim.Adam(vbdrop.param_groups(model, weight_decay=0.0), lr=1e-6, fused=True)
+    if attached:
+        cast(vbdrop.ELBO, objective).attach(optimizer)
 
     def step(_: int) -> None:
         optimizer.zero_grad()
@@ -65,8 +76,9 @@ def prepared(name: str, variant: str, batch: int) -> Callable[[int], None]:
     torch.manual_seed(0)
     model = network(name)
     images, labels = examples(name, batch)
-    objective = VARIANTS[variant.removesuffix(COMPILED)].make(model)
-    step = training_step(model, images, labels, objective, compiled=variant.endswith(COMPILED))
+    own = variant.removesuffix(COMPILED).removesuffix(ATTACHED)
+    objective, kind = VARIANTS[own].make(model), variant.removeprefix(own)
+    step = training_step(model, images, labels, objective, COMPILED in kind, ATTACHED in kind)
     step(0)
     return step
 

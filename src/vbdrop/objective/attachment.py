@@ -73,15 +73,20 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
         scale *= float(grad_scale)
-    pairs = list(_owned(model, optimizer))
-    parameters = list({id(p): p for _, found in pairs for p in found}.values())
-    if not parameters or scale == 0:
+    if scale == 0:
         return
+    for entry, parameters in _owned(model, optimizer):
+        _add_gradients_of(entry, parameters, scale)
+
+
+def _add_gradients_of(entry: NoisyTensor, parameters: list[Tensor], scale: float) -> None:
+    """Add those of one noisy tensor, so that no more than its own gradients exist beside the others' ``.grad``."""
     with torch.enable_grad():
-        scaled, _ = kl_of([entry for entry, _ in pairs], scale)
+        scaled, _ = kl_of([entry], scale)
     if not scaled.requires_grad:  # the KL of `Rates` depends on the rates alone, which may be frozen
         return
-    for parameter, gradient in zip(parameters, torch.autograd.grad(scaled, parameters, allow_unused=True), strict=True):
+    gradients = torch.autograd.grad(scaled, parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             continue
         if parameter.grad is None:
