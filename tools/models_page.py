@@ -28,8 +28,8 @@ LONGEST = 240
 """Longer text is cut off."""
 
 HEADER = (
-    "| architecture | owned | gone | parameters | multiply-adds | latency | difference | file | ONNX |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+    "| architecture | owned | gone | parameters | multiply-adds | latency | rounded | difference | file | ONNX |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -95,16 +95,16 @@ def line(row: Row) -> str:
     """A row of the table."""
     name = f"`{row['entry'].partition('/')[2]}`{f' {EARLIER}' if row.get('earlier') else ''}, {row['note']}"
     if "parameters_after" not in row:
-        return f"| {name} | – | – | – | – | – | – | – | – |"
+        return f"| {name} | – | – | – | – | – | – | – | – | – |"
     macs = _share(row["macs_after"], row["macs"]) if row.get("macs") and row.get("macs_after") else "–"
-    latency = f"{100 * row['latency']:.0f} %" if "latency" in row else "–"
+    latencies = [f"{100 * row[name]:.0f} %" if name in row else "–" for name in ("latency", "rounded_latency")]
     difference = f"{row['difference']:.0e}"
     file = "yes" if row.get("loaded_difference", 1.0) <= EQUAL else "no"
     tried = "onnx_verified" in row or "onnx" in row.get("errors", {})
     onnx = ("yes" if row.get("onnx_verified") else "no") if tried else "–"
     forward = "" if row["own_forward"] else " (new forward)"
     figures = [f"{100 * row['owned']:.0f} %", f"{100 * row.get('gone', 0.0):.0f} %"]
-    figures += [_share(row["parameters_after"], row["parameters"]), macs, latency, difference, file, onnx]
+    figures += [_share(row["parameters_after"], row["parameters"]), macs, *latencies, difference, file, onnx]
     return f"| {name}{forward} | {' | '.join(figures)} |"
 
 

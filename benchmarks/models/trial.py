@@ -9,6 +9,7 @@ import time
 import tomllib
 import warnings
 from collections.abc import Callable, Collection
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,9 @@ FAINT = 1e-3
 
 DEAD_LOG_SIGMA2 = 20.0
 """The log variance of a dead gate."""
+
+ROUND_TO = 8
+"""The multiple to which widths are rounded up in a second small model."""
 
 MOST_REASONS = 6
 """The number of reasons that are kept."""
@@ -117,7 +121,8 @@ def _attempt(entry: Entry, row: Row, without: Collection[str]) -> None:
         if "onnx" not in without:
             _step(row, "onnx", lambda: _exports(row, small, Path(folder)), needed=False)
     if "latency" not in without:
-        _step(row, "latency", lambda: _times(row, plain, small.model, inputs), needed=False)
+        rounded = _step(row, "round", lambda: _rounded(row, model, inputs))
+        _step(row, "latency", lambda: _times(row, plain, small.model, rounded, inputs), needed=False)
 
 
 @torch.no_grad()
@@ -206,14 +211,27 @@ def _exports(row: Row, small: Compressed, folder: Path) -> None:
     row["onnx_difference"], row["onnx_verified"] = exported.difference, exported.verified
 
 
-def _times(row: Row, plain: nn.Module, small: nn.Module, inputs: Inputs) -> None:
-    """The latency of the small model as a share of that of the given model, on one thread."""
+def _rounded(row: Row, model: nn.Module, inputs: Inputs) -> nn.Module:
+    """The small model with widths that are multiples of `ROUND_TO`, if they were not already whole."""
+    small = vbdrop.compress(model, inputs, recalibrate=False, round_to=ROUND_TO).model
+    row["rounded_difference"] = _difference(_outputs(model, inputs), _outputs(small, inputs))
+    row["rounded_parameters"] = _parameters(small)
+    return small
+
+
+def _times(row: Row, plain: nn.Module, small: nn.Module, rounded: nn.Module, inputs: Inputs) -> None:
+    """The latency of both small models as a share of that of the given model, on one thread."""
+    models = {"before": plain, "latency": small, "rounded_latency": rounded}
     with torch.inference_mode():
-        cases = {"before": lambda _: _call(plain, inputs), "after": lambda _: _call(small, inputs)}
-        seconds = interleaved(cases, ROUNDS)
-    row["milliseconds"] = 1e3 * statistics.median(seconds["before"])
-    pairs = zip(seconds["after"], seconds["before"], strict=True)
-    row["latency"] = statistics.median(after / before for after, before in pairs)
+        seconds = interleaved({name: partial(_timed, model, inputs) for name, model in models.items()}, ROUNDS)
+    before = seconds.pop("before")
+    row["milliseconds"] = 1e3 * statistics.median(before)
+    for name, times in seconds.items():
+        row[name] = statistics.median(after / first for after, first in zip(times, before, strict=True))
+
+
+def _timed(model: nn.Module, inputs: Inputs, _: int) -> None:
+    _call(model, inputs)
 
 
 def _call(model: nn.Module, inputs: Inputs) -> Any:  # noqa: ANN401 -- what a model returns

@@ -15,8 +15,8 @@ Row = dict[str, Any]
 
 
 def differences(row: Row) -> list[float]:
-    """How far the small model, the loaded one and ONNX are from the given model, if they were compared."""
-    found = [row.get(key) for key in ("difference", "loaded_difference")]
+    """How far the small model, the loaded one and the rounded one are from the given model, if they were compared."""
+    found = [row.get(key) for key in ("difference", "loaded_difference", "rounded_difference")]
     return [value for value in found if value is not None]
 
 
@@ -47,7 +47,8 @@ def line(row: Row) -> str:
     lacking = shortcomings(row)
     if "parameters_after" not in row:
         return f"{row['entry']:<46}{'; '.join(lacking)[:150]}"
-    figures = [row["owned"], row.get("gone", 0.0), row["parameters_after"] / row["parameters"], row.get("latency", 0)]
+    figures = [row["owned"], row.get("gone", 0.0), row["parameters_after"] / row["parameters"]]
+    figures += [row.get(key, 0.0) for key in ("latency", "rounded_latency")]
     text = "".join(f"{100 * figure:7.0f} %" for figure in figures)
     errors = "".join(f"; {name}: {error[:120]}" for name, error in row.get("errors", {}).items())
     return (

@@ -104,3 +104,18 @@ def test_what_nothing_depends_on_is_not_reached():
     for rewrite in (True, False):
         liveness, places = live_of(model, torch.zeros(2, 4), rewrite)
         assert (places["b.weight"].node in liveness.reached) is not rewrite
+
+
+@torch.no_grad()
+def test_layers_that_lose_units_keep_a_multiple_or_all_of_them():
+    model = randomise_(nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 2)))
+    model[2].weight[:, 2:] = 0  # two of nine are read
+    model[4].weight[:, 5:] = 0  # and five of seven
+    facts = propagate(trace(model.eval(), (torch.zeros(3, 4),)), model)
+    for multiple, widths in ((1, (2, 5)), (3, (3, 6)), (4, (4, 7)), (8, (8, 7)), (16, (9, 7))):
+        liveness = find_live(facts, multiple)
+        places = {place.weight: place for place in facts.products}
+        kept = [liveness.kept(places[name].outputs) for name in ("0.weight", "2.weight", "4.weight")]
+        assert tuple(int(which.sum()) for which in kept) == (*widths, 2), multiple
+        assert int(kept[0][:2].sum()) + int(kept[1][:5].sum()) == 7  # those that are read are among them
+        assert int(liveness.live[liveness.root[places["0.weight"].outputs.units]].sum()) == 2  # the others are zeros

@@ -527,3 +527,30 @@ def test_a_stream_is_cut_that_padded_windows_read_by_weights_outside_their_layer
     assert difference(model.eval(), small.model, torch.randn(3, 6, 5)) < 1e-5
     small.save(tmp_path / "small.safetensors")
     assert difference(small.model, vbdrop.load(tmp_path / "small.safetensors", model=Windows()), x) < 1e-6
+
+
+@torch.no_grad()
+def test_widths_are_rounded_up_within_the_limits_and_come_back_from_a_file(tmp_path):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)), torch.randn(5, 20)
+    vbdrop.convert_(model, vbdrop.Units())
+    model[2].gate.log_sigma2.copy_(torch.linspace(-9.0, 5.0, 64))
+    small = compress(model, x, round_to=16)
+    assert compress(model, x).model[0].out_features % 16
+    assert small.model[0].out_features == small.model[2].in_features == 48
+    assert "multiples of 16" in small.left["0"]
+    torch.testing.assert_close(small.model(x), model.eval()(x))
+    small.save(tmp_path / "small")
+    fresh = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10))
+    assert torch.equal(vbdrop.load(tmp_path / "small", model=fresh)(x), small.model(x))
+    tight = compress(model, x, max_macs=1000, round_to=16)
+    assert tight.model[0].out_features == 32  # 960 multiply-adds; with 33 units there would be 990
+    assert compress(model, x, max_macs=1000).model[0].out_features == 33
+
+
+@pytest.mark.parametrize("round_to", [0, -8, 2.0, True, "8"])
+def test_a_width_is_rounded_to_a_whole_number(round_to):
+    with pytest.raises(ValueError, match="`round_to` must be a number of units, an int >= 1; got"):
+        compress(nn.Linear(2, 2), torch.zeros(1, 2), round_to=round_to)
+    with pytest.raises(ValueError, match="`round_to` must be a number of units"):
+        vbdrop.Target(macs=2, round_to=round_to)

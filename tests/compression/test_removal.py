@@ -101,6 +101,21 @@ def test_with_units_masked_a_layer_has_its_live_inputs_times_its_live_outputs(na
             assert kept <= 1.05 * outputs * inputs + spare * (outputs + inputs + spare), (mask, layer, found[layer])
 
 
+@pytest.mark.parametrize("name", NETS)
+def test_widths_that_are_rounded_up_are_multiples_or_whole(name):
+    model, x, traced, state = traced_net(name, torch.float64)
+    model.load_state_dict(state)
+    mask_units_(model, 0.5)
+    exact, rounded = (remove(model, traced, (x,), {}, round_to=multiple).model for multiple in (1, 4))
+    assert difference(model, rounded, x) <= 1e-10
+    assert count(exact) <= count(rounded) <= count(model)
+    before = shapes(model)
+    for layer, sizes in shapes(rounded).items():
+        grouped = layer.startswith("depthwise")  # its second axis is that of one group
+        for now, whole in zip(sizes[: 1 if grouped else 2], before[layer], strict=False):
+            assert now % 4 == 0 or now == whole, (layer, sizes, before[layer])
+
+
 def test_the_class_is_kept_where_its_forward_holds():
     model = randomise_(NETS["vgg"].build())
     with torch.no_grad():
@@ -370,6 +385,8 @@ def check_random_graph(seed: int) -> None:
         return
     small = compress(model, x)
     assert difference(model, small.model, x) < 1e-9, seed
+    if seed % 4 == 3:  # with zeros that fill up the widths
+        assert difference(model, compress(model, x, round_to=2 + seed % 3).model, x) < 1e-9, seed
     for other in (torch.randn(9, 3, 6, 6).double(), torch.randn(2, 3, 12, 12).double()):
         if "sizes" in small.left and other.shape[2:] != x.shape[2:]:
             with pytest.raises(RuntimeError, match="the inputs must have the sizes of the example"):
@@ -410,7 +427,7 @@ def test_random_streams_behind_norms_give_the_outputs_of_the_model_that_was_give
         if isinstance(gate, Gate):
             gate.weight.uniform_(0.5, 1.5)
             gate.log_sigma2[torch.rand(len(gate.weight)) < 0.4] = 20
-    small = compress(model, x, rewrite=seed % 3 > 0)
+    small = compress(model, x, rewrite=seed % 3 > 0, round_to=1 + seed % 4)
     for other in (x, torch.randn(5, 3, 6, 6).double()):
         assert difference(model, small.model, other) < 1e-9
 

@@ -205,3 +205,13 @@ def test_each_target_has_its_own_noise():
     names = {unit: type(default_modes(vbdrop.Target(**{unit: 2}))[0]).__name__ for unit in ("weights", "macs")}
     assert names == {"weights": "Weights", "macs": "Units"}
     assert type(default_modes(vbdrop.Target(max_bytes=10))[0]).__name__ == "Weights"
+
+
+def test_widths_that_are_rounded_up_count_for_the_target():
+    x, y = rings()
+    target = vbdrop.Target(macs=2, round_to=8)
+    result = vbdrop.shrink(mlp(), (x, y), target=target, epochs=6, lr=0.01)
+    widths = [result.model.get_submodule(name).out_features for name in ("0", "2")]
+    assert all(width % 8 == 0 or width == whole for width, whole in zip(widths, (40, 20), strict=True)), widths
+    assert result.size == result.summary().after.macs <= result.limit == 1080 / 2
+    assert vbdrop.Target.parse("macs=2,round_to=8") == target

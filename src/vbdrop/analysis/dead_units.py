@@ -156,7 +156,7 @@ def _reason(actual: Liveness, weight: str, which: Tensor, *, tied: bool) -> str:
     if facts.frozen & {weight, *(place.bias for place in actual.uses[weight].places)}:
         return "its weight or its bias is also used in another way"
     if not any(bool(actual.live[unit]) for unit in units):
-        return LAYOUT
+        return LAYOUT if actual.round_to == 1 else f"widths are multiples of {actual.round_to}, as `round_to` says"
     if owner(owner(weight)) in facts.whole_heads or owner(weight) in facts.whole_heads:
         return IN_HEADS
     if bool(actual.uses[weight].first.outputs.known[which].any()):

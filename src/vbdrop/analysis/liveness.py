@@ -60,6 +60,7 @@ class Liveness:
         live: For every representative, whether the unit is live.
         present: For every representative, whether the unit is kept.
         uses: The uses of each weight.
+        round_to: The widths of layers that lose units are multiples of this.
         reached: The nodes that the result depends on.
     """
 
@@ -68,6 +69,7 @@ class Liveness:
     live: Tensor
     present: Tensor
     uses: dict[str, Uses]
+    round_to: int = 1
     reached: set[fx.Node] = field(default_factory=set)
 
     def kept(self, channels: Channels) -> Tensor:
@@ -112,6 +114,11 @@ class Liveness:
         """Mark these channels as present."""
         self.present[self.root[channels.units[which]]] = True
 
+    def rounded(self, which: Tensor, among: Tensor | None = None) -> Tensor:
+        """These channels, with others (of those in ``among``) until their number is a multiple of ``round_to``."""
+        others = ~which if among is None else among & ~which
+        return which | (others & (others.cumsum(0) <= -int(which.sum()) % self.round_to))
+
     def emptied(self, node: fx.Node) -> list[fx.Node]:
         """The terms of a sum or a concatenation that have no channels left and can be dropped."""
         if not self.facts.rewrite:
@@ -128,7 +135,7 @@ class Liveness:
         return [term for term, part in terms.items() if part and part.axis == result.axis and not self.kept(part).any()]
 
 
-def find_live(facts: ChannelFacts) -> Liveness:
+def find_live(facts: ChannelFacts, round_to: int = 1) -> Liveness:
     """Find the units that must be kept.
 
     A unit is live if something live reads it: a graph output, a nonzero weight, or an unknown operation. If a constant
@@ -136,6 +143,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
     Args:
         facts: The forward pass.
+        round_to: Layers that lose units keep a few dead ones, so that their widths are multiples of this.
 
     Example:
         >>> from torch import nn
@@ -154,7 +162,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
         live[root[units]] = True
     by_weight = groupby(sorted(facts.products, key=lambda p: p.weight), key=lambda p: p.weight)
     uses = {weight: Uses.of(facts, list(places)) for weight, places in by_weight}
-    liveness = Liveness(facts, root, live, live.clone(), uses)
+    liveness = Liveness(facts, root, live, live.clone(), uses, round_to)
     while _step(liveness):
         pass
     return liveness
@@ -162,7 +170,7 @@ def find_live(facts: ChannelFacts) -> Liveness:
 
 def _step(liveness: Liveness) -> bool:
     """Run these steps in order until one changes something; a step runs only when the earlier ones have settled."""
-    for step in (_reads, _balance, _even_heads, _carriers, _even_out, _one_each, _wider_than_projections):
+    for step in (_reads, _balance, _even_heads, _carriers, _even_out, _one_each, _wider_than_projections, _round_up):
         before = int(liveness.live.sum()) + int(liveness.present.sum())
         step(liveness)
         if int(liveness.live.sum()) + int(liveness.present.sum()) != before:
@@ -288,6 +296,15 @@ def _wider_than_projections(liveness: Liveness) -> None:
         if node in liveness.reached:
             wanted = int(liveness.kept(leaving).sum()) + 1
             liveness.hold(hidden, _filled(liveness.kept(hidden).view(1, -1), wanted).flatten())
+
+
+def _round_up(liveness: Liveness) -> None:
+    """Keep more units of the layers that lose some, up to the next multiple of ``round_to``, or all of them."""
+    if liveness.round_to == 1:
+        return
+    for product in liveness.facts.products:
+        for channels in (product.inputs, product.outputs) if product.node in liveness.reached else ():
+            liveness.hold(channels, liveness.rounded(liveness.kept(channels)))
 
 
 def _reached(liveness: Liveness) -> set[fx.Node]:

@@ -106,6 +106,7 @@ def compress(
     max_weights: int | None = None,
     rewrite: bool = True,
     rewrite_gain: float = REWRITE_GAIN,
+    round_to: int = 1,
     recalibrate: Tensor | Batches | Literal[False] | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
     elbo: ELBO | None = None,
@@ -136,6 +137,8 @@ def compress(
             any gain counts.
         rewrite: Whether the forward may be replaced by a graph. If not, only what leaves the forward valid is removed,
             as required if the model is to be trained further.
+        round_to: Layers that lose units keep enough of the dead ones, as zeros, for their widths to be multiples of
+            this: many runtimes are faster for multiples of 8 or 16. 1, the default, removes all of them.
         recalibrate: Training inputs with which the BatchNorm statistics are recomputed without noise, as by
             `vbdrop.recalibrate_`: a tensor, or an iterable of batches. None keeps the existing statistics, with a
             warning if they may contain noise; False keeps them without a warning.
@@ -170,12 +173,15 @@ def compress(
         )
     if elbo is not None and not isinstance(elbo, ELBO):
         raise TypeError(f"`elbo` must be the vbdrop.ELBO used in training, or None; got {type(elbo).__name__}.")
+    check_round_to(round_to)
     wanted = SizeLimits.of(max_bytes, max_macs, max_weights)
     gain = rewrite_gain if wanted is None else 0.0
     given = without_noise(model, recalibrate)
-    compression = Compression(given, example_inputs, example_kwargs, rewrite=rewrite, rewrite_gain=gain)
+    compression = Compression(
+        given, example_inputs, example_kwargs, rewrite=rewrite, rewrite_gain=gain, round_to=round_to
+    )
     if wanted is not None:
-        options: dict[str, Any] = {"rewrite": rewrite, "own_classes": compression.own_classes}
+        options: dict[str, Any] = {"rewrite": rewrite, "round_to": round_to, "own_classes": compression.own_classes}
         threshold = threshold_for(wanted, compression.given, threshold, compression.traced, **options)
     small = compression.at(threshold)
     evidence = evidence_lost(compression.given, threshold, elbo)
@@ -186,6 +192,17 @@ def compress(
     if warning := compression.why_ruined(small, evidence, figures):
         warnings.warn(warning, stacklevel=2)
     return replace(small, _summary=replace(small.summary(), evidence=evidence, figures=figures))
+
+
+def check_round_to(round_to: object) -> int:
+    """Return the number if the widths of layers can be rounded up to its multiples.
+
+    Raises:
+        ValueError: If it is not a whole number above 0.
+    """
+    if isinstance(round_to, bool) or not isinstance(round_to, int) or round_to < 1:
+        raise ValueError(f"`round_to` must be a number of units, an int >= 1; got {round_to!r}.")
+    return round_to
 
 
 class Compression:
@@ -202,6 +219,7 @@ class Compression:
         example_kwargs: Additional inputs by name.
         rewrite: Whether the forward may be replaced by a graph.
         rewrite_gain: The additional share of the weights that this must remove.
+        round_to: The widths of layers that lose units are multiples of this.
     """
 
     def __init__(
@@ -212,6 +230,7 @@ class Compression:
         *,
         rewrite: bool = True,
         rewrite_gain: float = 0.0,
+        round_to: int = 1,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
@@ -219,7 +238,7 @@ class Compression:
         self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
         _check_whole(model)
         self.rewrite = rewrite
-        self.rewrite_gain = rewrite_gain
+        self.rewrite_gain, self.round_to = rewrite_gain, round_to
         self.built_with = built_with(model)
         self.given = copied(model).eval()
         _check_inputs(self.given, self.args, self.kwargs)
@@ -247,7 +266,7 @@ class Compression:
             removal = Removal(plain, Plan(), {"model": self._untraceable})
         else:
             options: dict[str, Any] = {"rewrite": self.rewrite, "rewrite_gain": self.rewrite_gain}
-            options |= {"judge": judge, "sizes": self._sizes}
+            options |= {"round_to": self.round_to, "judge": judge, "sizes": self._sizes}
             removal = remove(plain, self.traced, self.args, self.kwargs, **options)
         small, plan, left = removal
         note_replaced(plan, small)

@@ -42,6 +42,7 @@ def make_plan(
     frozen_shapes: bool = False,
     fixed_sizes: bool = False,
     split_heads: bool = False,
+    round_to: int = 1,
     stays: Mapping[str, Collection[int]] | None = None,
 ) -> Draft:
     """Find what can be removed from a model.
@@ -54,6 +55,7 @@ def make_plan(
         fixed_sizes: Whether a new forward refuses inputs of sizes other than the traced ones, except for the batch.
         split_heads: Whether heads may lose single features; `vbdrop.compression.own_forward` then checks whether the
             original forward still scales its scores as before.
+        round_to: The widths of layers that lose units are multiples of this.
         stays: Weight -> the inputs of it that must not be removed.
 
     Example:
@@ -69,7 +71,7 @@ def make_plan(
     for product in facts.products:
         kept = (stays or {}).get(product.weight, ())
         facts.pinned.append(product.inputs.units[torch.tensor(sorted(kept), dtype=torch.long)])
-    liveness = find_live(facts)
+    liveness = find_live(facts, round_to)
     inputs = columns(liveness)
     plan = decide(liveness, inputs)
     left = dict(facts.left)

@@ -52,6 +52,7 @@ def remove(
     *,
     rewrite: bool = True,
     rewrite_gain: float = 0.0,
+    round_to: int = 1,
     judge: nn.Module | None = None,
     sizes: Sequence[OtherSize] | None = None,
 ) -> Removal:
@@ -69,6 +70,7 @@ def remove(
         kwargs: Example inputs by name.
         rewrite: Whether the forward may be replaced.
         rewrite_gain: The share of the weights by which a new forward must beat the original one to replace it.
+        round_to: The widths of layers that lose units are multiples of this.
         judge: The model whose outputs count; None for the masked model itself.
         sizes: Other input sizes to try; None to find them here.
     """
@@ -81,7 +83,7 @@ def remove(
 
     said = None
     reasons: dict[str, str] = {}
-    for plan, draft, fixed_sizes in _candidates(traced, model, rewrite, rewrite_gain):
+    for plan, draft, fixed_sizes in _candidates(traced, model, rewrite, rewrite_gain, round_to):
         if fixed_sizes and "sizes" not in reasons:
             continue
         splits = draft.liveness.splits_heads
@@ -106,7 +108,7 @@ def remove(
     return Removal(model, Plan(), {"model": f"it cannot be made smaller, since then {said}"})
 
 
-def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Plan:
+def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True, round_to: int = 1) -> Plan:
     """The plan that `compress` tries first for a plain model with exact zeros, without the trial.
 
     Heads keep all of their features, since only a trial shows whether they may lose some: the plan never removes too
@@ -120,7 +122,7 @@ def likely_plan(traced: Traced, model: nn.Module, *, rewrite: bool = True) -> Pl
         >>> likely_plan(trace(model, (torch.zeros(4, 2),)), model).shape_after("0.weight")
         [2, 2]
     """
-    plan, _, _ = next(_candidates(traced, model, rewrite, REWRITE_GAIN, split_heads=False))
+    plan, _, _ = next(_candidates(traced, model, rewrite, REWRITE_GAIN, round_to, split_heads=False))
     return plan
 
 
@@ -160,20 +162,20 @@ def _weights_left(plan: Plan, model: nn.Module) -> int:
 
 
 def _candidates(
-    traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float, *, split_heads: bool = True
+    traced: Traced, model: nn.Module, rewrite: bool, rewrite_gain: float, round_to: int, *, split_heads: bool = True
 ) -> Iterator[tuple[Plan, Draft, bool]]:
     """Plans that may be valid, largest removal first, each with whether its forward refuses other sizes.
 
     A plan with a new forward comes after plans with the original forward that remove nearly as much.
     """
-    channels_last = is_channels_last(model)
-    draft = make_plan(traced, model, rewritten=rewrite, split_heads=split_heads)
+    channels_last, make = is_channels_last(model), partial(make_plan, traced, model, round_to=round_to)
+    draft = make(rewritten=rewrite, split_heads=split_heads)
     ways = (True, False) if draft.liveness.splits_heads else (False,)
-    own = [partial(make_plan, traced, model, rewritten=False, split_heads=split) for split in ways]
-    own.append(partial(make_plan, traced, model, rewritten=False, frozen_shapes=True))
+    own = [partial(make, rewritten=False, split_heads=split) for split in ways]
+    own.append(partial(make, rewritten=False, frozen_shapes=True))
     for split in ways if rewrite else ():
         if split_heads and draft.liveness.facts.blocks:  # without heads, both are the same
-            draft = make_plan(traced, model, split_heads=split)
+            draft = make(split_heads=split)
         if draft.keeps_forward:
             yield replace(draft.plan, channels_last=channels_last), draft, False
         if draft.program is not None and rewrite_gain > 0:
@@ -186,11 +188,11 @@ def _candidates(
                 yield replace(kept.plan, channels_last=channels_last), kept, False
         if draft.program is not None:
             yield replace(draft.program, channels_last=channels_last), draft, False
-            fixed = make_plan(traced, model, fixed_sizes=True, split_heads=split)
+            fixed = make(fixed_sizes=True, split_heads=split)
             if fixed.program is not None:
                 yield replace(fixed.program, channels_last=channels_last), fixed, True
-    for make in own:
-        draft = make()
+    for own_forward in own:
+        draft = own_forward()
         yield replace(draft.plan, channels_last=channels_last), draft, False
 
 

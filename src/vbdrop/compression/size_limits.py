@@ -84,6 +84,7 @@ def counts_at(
     traced: Traced | None,
     *,
     rewrite: bool = True,
+    round_to: int = 1,
     own_classes: Collection[str] = (),
 ) -> Counts:
     """The cost of a model after compression at a threshold.
@@ -93,14 +94,15 @@ def counts_at(
         threshold: The ``log_alpha`` at or above which weights and units are dead; None uses each one's own.
         traced: Its graph; if None, the masked model itself is counted.
         rewrite: Whether the forward may be replaced.
+        round_to: The widths of layers that lose units are multiples of this.
         own_classes: The layers that keep the class that computes their weight.
     """
     plain = masked_copy(model, threshold, own_classes)
     if traced is None:
         return summarise(plain, plain.state_dict(), Plan(), {}).after
-    draft = make_plan(traced, plain, rewritten=rewrite)
+    draft = make_plan(traced, plain, rewritten=rewrite, round_to=round_to)
     if rewrite and draft.program is None and not draft.keeps_forward:
-        draft = make_plan(traced, plain, rewritten=False)
+        draft = make_plan(traced, plain, rewritten=False, round_to=round_to)
     plan = draft.plan if draft.program is None else draft.program
     plan, more = with_own_classes(plan, model)
     plain = masked_copy(model, threshold, {*own_classes, *more}) if more else plain
@@ -114,6 +116,7 @@ def threshold_for(
     traced: Traced | None,
     *,
     rewrite: bool = True,
+    round_to: int = 1,
     own_classes: Collection[str] = (),
 ) -> float | None:
     """The threshold at which a model meets the limits: the given one if possible, else the highest one below it.
@@ -126,12 +129,13 @@ def threshold_for(
         threshold: Where to start; None starts from each one's own.
         traced: The model's graph.
         rewrite: Whether the forward may be replaced.
+        round_to: The widths of layers that lose units are multiples of this.
         own_classes: The layers that keep the class that computes their weight.
 
     Raises:
         ValueError: If no threshold meets the limits; the message gives the smallest sizes that can be reached.
     """
-    count = partial(counts_at, model, traced=traced, rewrite=rewrite, own_classes=own_classes)
+    count = partial(counts_at, model, traced=traced, rewrite=rewrite, round_to=round_to, own_classes=own_classes)
     counts = count(threshold)
     if limits.met_by(counts):
         return threshold

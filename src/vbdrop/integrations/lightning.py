@@ -76,6 +76,7 @@ class VBDropCallback(pl.Callback):
         )
         self._submodule, self._log = submodule, log
         self._shrink_every, self._example_inputs, self._compress_at_end = shrink_every, example_inputs, compress_at_end
+        self._round_to: int = getattr(objective.get("target"), "round_to", 1)
         self._nll_sum, self._nll_count = 0.0, 0
         self._was_cut = False
         self.compressed: Compressed | None = None
@@ -167,7 +168,8 @@ class VBDropCallback(pl.Callback):
         self._session.end()
         if self._compress_at_end:
             batches = _moved(trainer.train_dataloader, pl_module)
-            self.compressed = compress(self.elbo.model, self._inputs(pl_module), recalibrate=batches)
+            inputs = self._inputs(pl_module)
+            self.compressed = compress(self.elbo.model, inputs, recalibrate=batches, round_to=self._round_to)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         """Detach the KL and restore the module's own hook, since Lightning does not call `teardown` in this case."""

@@ -1,9 +1,10 @@
 """Normalisations over channels that still count the channels that were removed.
 
 A zero channel adds nothing to a sum over channels, but it counts in the mean: after its removal, the others must be
-normalised as if it were still there. If ``k`` of ``n`` channels remain, with sum ``S``, then all ``n`` together have the
-mean ``M = S / n`` and the variance ``(sum (x - M)^2 + (n - k) M^2) / n``, where the sum runs over those that remain, and
-the mean square of all is ``k / n`` times theirs. Group normalisation with one group also normalises over the positions.
+normalised as if it were still there. If ``k`` of ``n`` channels remain, with sum ``S``, then all ``n`` together have
+the mean ``M = S / n`` and the variance ``(sum (x - M)^2 + (n - k) M^2) / n``, with the sum over those that remain,
+and the mean square of all is ``k / n`` times theirs. Group normalisation with one group also normalises over the
+positions.
 """
 
 import copy

@@ -31,6 +31,7 @@ class KeptModel:
         content: The file of the plain model, with zeros for what is gone; they take almost no space.
         original: The original model.
         inputs: Example inputs.
+        round_to: The widths of layers that lose units are multiples of this.
     """
 
     epoch: int
@@ -40,6 +41,7 @@ class KeptModel:
     content: bytes = field(repr=False)
     original: nn.Module = field(repr=False, compare=False)
     inputs: Inputs = field(repr=False, compare=False)
+    round_to: int = field(default=1, repr=False)
 
     @cached_property
     def small(self) -> Compressed:
@@ -47,7 +49,7 @@ class KeptModel:
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
             path = Path(folder) / "plain.safetensors"
             path.write_bytes(self.content)
-            return compress(load(path, model=self.original), self.inputs)
+            return compress(load(path, model=self.original), self.inputs, round_to=self.round_to)
 
     @property
     def model(self) -> nn.Module:
@@ -71,6 +73,7 @@ class KeptModels:
         inputs: Example inputs.
         before: The size of the original, in the target's unit.
         least: Models smaller than this are not kept: the final result is about as small.
+        round_to: The widths of layers that lose units are multiples of this.
 
     Attributes:
         models: Those kept so far, the largest first.
@@ -85,8 +88,8 @@ class KeptModels:
         [KeptModel(epoch=2, size=9, times=2.0, error=2.5)]
     """
 
-    def __init__(self, original: nn.Module, inputs: Inputs, before: float, least: float) -> None:
-        self._original, self._inputs = original, inputs
+    def __init__(self, original: nn.Module, inputs: Inputs, before: float, least: float, round_to: int = 1) -> None:
+        self._original, self._inputs, self._round_to = original, inputs, round_to
         self._before, self._least = before, least
         self.models: list[KeptModel] = []
 
@@ -117,7 +120,8 @@ class KeptModels:
 
     def _add(self, epoch: int, size: float, error: float | None, content: bytes) -> None:
         times = self._before / size
-        self.models.append(KeptModel(epoch, size, times, error, content, self._original, self._inputs))
+        kept = KeptModel(epoch, size, times, error, content, self._original, self._inputs, self._round_to)
+        self.models.append(kept)
 
     def state(self) -> list[dict[str, Any]]:
         """What a checkpoint needs to resume."""

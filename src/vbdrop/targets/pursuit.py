@@ -130,7 +130,7 @@ class Pursuit:
         if target.measured == "latency":
             args, kwargs = as_arguments(target.example_inputs)
             plain = plain_without(elbo.model, [~one.alive() for one in prunables(elbo.model)])
-            self._watch = Stopwatch(plain, args, kwargs, target.runtime, target.batch)
+            self._watch = Stopwatch(plain, args, kwargs, target.runtime, target.batch, target.round_to)
         self.look_again()
         self.before = self.timing.before if self.timing else float(size_in(self.counter.before, target.measured))
         farthest = max(MARGIN * self.least, self.before / FARTHEST)
@@ -154,7 +154,7 @@ class Pursuit:
         """Trace the model in its present shape, and build the cost model."""
         model, unit = whole_model(self.model), self.target.measured
         args, kwargs = as_arguments(self.target.example_inputs)
-        self.counter = SizeCounter(model, args, kwargs, only=self.target.only)
+        self.counter = SizeCounter(model, args, kwargs, only=self.target.only, round_to=self.target.round_to)
         self.costs = CostModel(model, self.counter, "macs" if self._watch else unit)
         smallest = plain_without(model, largest_cut(model, self.costs))
         if self._watch is not None:
@@ -284,7 +284,7 @@ class Pursuit:
 
     def _measured(self, plain: nn.Module) -> float:
         args, kwargs = as_arguments(self.target.example_inputs)
-        return self.seconds(compress(plain, args, example_kwargs=kwargs))
+        return self.seconds(compress(plain, args, example_kwargs=kwargs, round_to=self.target.round_to))
 
     def _error(self, order: Order, count: int) -> float:
         """The log of the next element's value, relative to one at `REFERENCE` with the mean cost.

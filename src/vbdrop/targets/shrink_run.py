@@ -205,7 +205,8 @@ class ShrinkRun:
 
     def _no_models(self, pursuit: Pursuit) -> KeptModels:
         """The kept models of the walk, none so far."""
-        return KeptModels(self._original, self.target.example_inputs or (), self.before, pursuit.path.limit / STEP)
+        inputs, least = self.target.example_inputs or (), pursuit.path.limit / STEP
+        return KeptModels(self._original, inputs, self.before, least, self.target.round_to)
 
     def _reshape(self) -> None:
         """Take removed elements out of the model if that is due; for ``within``, once the run cannot go back."""
@@ -325,7 +326,8 @@ class ShrinkRun:
         limit = pursuit.limit
         for cuts in range(MOST_CUTS):
             plain = self._plain(whole=True)
-            small = compress(plain, self._example.kwargs if self._example.kwargs else self._example.args)
+            inputs = self._example.kwargs if self._example.kwargs else self._example.args
+            small = compress(plain, inputs, round_to=self.target.round_to)
             size = self._size(small, pursuit)
             if self._is_small(size, limit) or self._tolerance is not None or "model" in small.left:
                 break  # a further cut does not help if nothing can be removed

@@ -63,6 +63,7 @@ class SizeCounter:
         kwargs: Example inputs by name.
         only: Selects the modules that are counted; None for all.
         rewrite: Whether the forward may be replaced.
+        round_to: The widths of layers that lose units are multiples of this.
 
     Attributes:
         plain: The plain model that was traced.
@@ -93,13 +94,15 @@ class SizeCounter:
         *,
         only: Filter | None = None,
         rewrite: bool = True,
+        round_to: int = 1,
     ) -> None:
         plain = masked_copy(model, None)
         try:
             self._traced = trace(plain, args, kwargs)
         except TraceError as error:
             raise ValueError(f"the sizes of the model cannot be counted: {error}.") from error
-        self.rewrite, self.plain, self.batch = rewrite, plain, self._traced.batch
+        self.rewrite, self.round_to = rewrite, round_to
+        self.plain, self.batch = plain, self._traced.batch
         self.facts = propagate(self._traced, plain)
         self.positions = positions(self._traced)
         modules = dict(plain.named_modules(remove_duplicate=False))
@@ -117,7 +120,7 @@ class SizeCounter:
 
     def count_plain(self, plain: nn.Module) -> Sizes:
         """The same for a plain model with zeros for what is dead."""
-        plan = likely_plan(self._traced, plain, rewrite=self.rewrite)
+        plan = likely_plan(self._traced, plain, rewrite=self.rewrite, round_to=self.round_to)
         return _sizes(plain, small_state(plan, plain), plan, self.counted)
 
 

@@ -39,12 +39,19 @@ class Stopwatch:
         kwargs: Example inputs by name.
         runtime: ``"onnx"``, ``"torch"`` or ``"c"``.
         batch: The number of examples per call.
+        round_to: The widths of layers that lose units are multiples of this.
     """
 
     def __init__(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: str, batch: int
+        self,
+        model: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        runtime: str,
+        batch: int,
+        round_to: int = 1,
     ) -> None:
-        self._model, self.runtime, self.batch = model, runtime, batch
+        self._model, self.runtime, self.batch, self._round_to = model, runtime, batch, round_to
         inputs = inspect.signature(model.forward).bind(*args, **kwargs).args
         self._plain, self._inputs = plain_copy(model, inputs)
         self._original: TimedRuntime | None = None
@@ -78,7 +85,7 @@ class Stopwatch:
         """The same for a plain model with zeros, after compression."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the smallest network that is measured may be a constant
-            small = compress(plain, self._inputs)
+            small = compress(plain, self._inputs, round_to=self._round_to)
         return self.seconds(small, reference)
 
 

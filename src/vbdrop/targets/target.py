@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vbdrop.compression.compress import check_round_to
 from vbdrop.compression.size_limits import parse_bytes
 from vbdrop.layers.modes import Filter
 
@@ -65,6 +66,8 @@ class Target:
         runtime: For ``latency`` and ``max_latency``: what runs the model, ``"onnx"``, ``"torch"`` or ``"c"``, on one
             thread.
         batch: For the same: the number of examples per call.
+        round_to: The widths of layers that lose units are multiples of this, as for `vbdrop.compress`; the size counts
+            what is kept for that.
         steps: The number of optimizer steps of the whole run.
         epochs: The same in epochs, at least 2, for a loop that sets ``elbo.epoch``. Set one of the two, or neither for
             `vbdrop.shrink`.
@@ -91,6 +94,7 @@ class Target:
     only: Filter | None = None
     runtime: Runtime = "onnx"
     batch: int = 1
+    round_to: int = 1
     steps: int | None = None
     epochs: float | None = None
     train: float = 0.2
@@ -141,6 +145,7 @@ class Target:
             raise ValueError(f"`runtime` of a Target must be one of {known_runtimes}; got {self.runtime!r}.")
         if type(self.batch) is not int or self.batch < 1:
             raise ValueError(f"`batch` of a Target must be a number of examples, an int >= 1; got {self.batch!r}.")
+        check_round_to(self.round_to)
 
     def _check_length(self) -> None:
         if self.steps is not None and self.epochs is not None:
@@ -279,7 +284,7 @@ def _number(text: str) -> float:
 _READERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys((*TIMES, "max_weights", "max_macs", "within", "train", "refine"), _number),
     **dict.fromkeys(("max_bytes", "max_latency", "unit", "runtime"), str),
-    "batch": int,
+    **dict.fromkeys(("batch", "round_to"), int),
 }
 
 

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from vbdrop.analysis.channel_facts import WORTH_A_COPY
 from vbdrop.compression import Plan
 from vbdrop.train.sparsity import weight_layers
-
-WORTH_A_COPY = 0.05
-"""Selecting features copies them: it is done once a layer no longer needs at least this share of them."""
 
 
 class _Selected:

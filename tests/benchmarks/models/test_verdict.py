@@ -17,6 +17,7 @@ GOOD = {
         ({"difference": 1e-3}, "WRONG: its outputs differ by 1e-03"),
         ({"difference": float("nan")}, "WRONG: its outputs differ by nan"),
         ({"loaded_difference": 0.5}, "WRONG: its outputs differ by 5e-01"),
+        ({"rounded_difference": 0.5}, "WRONG: its outputs differ by 5e-01"),
         ({"errors": {"compress": "ValueError: no"}}, "compress: ValueError: no"),
         ({"errors": {"onnx": "no such operator"}}, None),
     ],

@@ -127,6 +127,7 @@ def _columns(liveness: Liveness, uses: Uses) -> Columns:
     needed = needed | carriers(uses, liveness.carried(uses), there)
     if not bool(needed.any()):
         needed = there & (there.cumsum(0) == 1)
+    needed = liveness.rounded(needed, there)
     worth_it = int(needed.sum()) <= (1 - WORTH_A_COPY) * int(there.sum())
     return Columns(there, needed if worth_it else there)
 

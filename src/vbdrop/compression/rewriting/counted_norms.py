@@ -45,7 +45,8 @@ def _standardised(writer: Writer, node: fx.Node, call: dict[str, Any], axis: int
         total = writer.call(aten.sum.dim_IntList, value, [axis], True)
         return writer.call(aten.mean.dim, total, positions, True) if positions else total
 
-    count, half = len(writer.kept(writer.facts.counted[node])), node.meta["val"].dtype in (torch.float16, torch.bfloat16)
+    count = len(writer.kept(writer.facts.counted[node]))
+    half = node.meta["val"].dtype in (torch.float16, torch.bfloat16)
     wide = writer.call(aten._to_copy.default, call["input"], dtype=torch.float32) if half else call["input"]
     total = over_channels(wide)
     centred = writer.call(aten.sub.Tensor, wide, total, alpha=1 / count)
