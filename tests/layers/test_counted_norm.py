@@ -172,3 +172,5 @@ def test_images_leave_it_in_the_memory_order_of_the_norm_itself():
     x = torch.randn(2, 5, 3, 4)
     wanted, found = Images(5)(x), count_(Images(5), "layer", 9, from_end=3)(x)
     assert found.stride() == wanted.stride() != x.stride()
+    last = x.permute(0, 2, 3, 1)  # channels last by a view, which linear layers would have to copy
+    assert count_(nn.LayerNorm(5), "layer", 9)(last).stride() == nn.LayerNorm(5)(last).stride() != last.stride()

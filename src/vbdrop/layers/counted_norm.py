@@ -40,7 +40,7 @@ class CountedNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised features; their channels are last in memory, as torch's layer normalisation leaves them."""
-        x = x if self.from_end == 1 else x.movedim(-self.from_end, -1).contiguous()
+        x = (x if self.from_end == 1 else x.movedim(-self.from_end, -1)).contiguous()
         x = self.normalised(x if self.scale is None else x * self.scale)
         return x if self.from_end == 1 else x.movedim(-1, -self.from_end)
 
