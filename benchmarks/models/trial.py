@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import datetime
-import statistics
 import tempfile
 import time
 import tomllib
@@ -26,13 +25,14 @@ from vbdrop.compression import Compressed
 from vbdrop.convert.shared_gates import PROJECTION
 from vbdrop.exporting.latency import interleaved
 from vbdrop.layers import Gate, SharedGate
+from vbdrop.targets.layer_times import undisturbed
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 KILLED = 0.3
 """The share of the units of each group that die."""
 
-ROUNDS = 10
+ROUNDS = 20
 """How many times the latency is measured."""
 
 SPREAD = 0.1
@@ -224,10 +224,9 @@ def _times(row: Row, plain: nn.Module, small: nn.Module, rounded: nn.Module, inp
     models = {"before": plain, "latency": small, "rounded_latency": rounded}
     with torch.inference_mode():
         seconds = interleaved({name: partial(_timed, model, inputs) for name, model in models.items()}, ROUNDS)
-    before = seconds.pop("before")
-    row["milliseconds"] = 1e3 * statistics.median(before)
-    for name, times in seconds.items():
-        row[name] = statistics.median(after / first for after, first in zip(times, before, strict=True))
+    before = undisturbed(seconds.pop("before"))
+    row["milliseconds"] = 1e3 * before
+    row.update((name, undisturbed(times) / before) for name, times in seconds.items())
 
 
 def _timed(model: nn.Module, inputs: Inputs, _: int) -> None:
