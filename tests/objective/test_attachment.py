@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vbdrop import ELBO, Rates, Units, Warmup, Weights, convert_, kl, param_groups
+from vbdrop.layers.noisy import kl_of
+from vbdrop.objective import attachment
 
 MODES = {"weights": [Weights()], "units": [Units()], "both": [Weights(), Units()], "rates": [Rates("layer")]}
 
@@ -305,3 +307,26 @@ def test_gradients_of_a_loss_with_the_kl_are_refused_until_they_are_zeroed(model
         elbo.attach(optimizer)
     optimizer.zero_grad()
     elbo.attach(optimizer).remove()
+
+
+@pytest.mark.parametrize(("at_once", "calls"), [(1, 4), (14, 2), (10_000, 1)])
+def test_only_so_many_gradients_exist_at_once_and_all_are_added(at_once, calls, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    convert_(model, Weights(), Units())  # 12 weights, 4 gates, 6 weights, 3 gates
+    optimizer, sizes = torch.optim.SGD(param_groups(model), lr=0.1), []
+
+    def counted(entries, scale):
+        sizes.append(sum(entry.mean.numel() for entry in entries))
+        return kl_of(entries, scale)
+
+    monkeypatch.setattr(attachment, "AT_ONCE", at_once)
+    monkeypatch.setattr(attachment, "kl_of", counted)
+    attachment.add_kl_gradients_(model, optimizer, 0.5)
+    wanted = torch.autograd.grad(0.5 * kl(model), list(model.parameters()), allow_unused=True)
+    for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+        assert (parameter.grad is None) == (gradient is None)
+        if gradient is not None:
+            torch.testing.assert_close(parameter.grad, gradient)
+    assert len(sizes) == calls
+    assert sum(sizes) == 25

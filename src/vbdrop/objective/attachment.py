@@ -1,6 +1,6 @@
 """Add the gradient of the KL right before an optimizer's step, for trainers whose loss cannot be changed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,12 @@ from torch.optim import LBFGS, Optimizer
 
 from vbdrop.layers.noisy import NoisyTensor, kl_of
 from vbdrop.objective.divergence import entries_of
+
+AT_ONCE = 1_000_000
+"""The gradients of this many weights may exist at once, beside those of the model."""
+
+Owned = tuple[NoisyTensor, list[Tensor]]
+"""A noisy tensor, and those of its parameters that an optimizer trains."""
 
 
 class Handle:
@@ -50,7 +56,7 @@ def check_optimizer(model: nn.Module, optimizer: object) -> Optimizer:
     return optimizer
 
 
-def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[NoisyTensor, list[Tensor]]]:
+def _owned(model: nn.Module, optimizer: Optimizer) -> Iterator[Owned]:
     """The noisy tensors of the model that this optimizer trains, each with its trained parameters."""
     own = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     for entry in entries_of(model):
@@ -75,14 +81,29 @@ def add_kl_gradients_(model: nn.Module, optimizer: Optimizer, scale: float) -> N
         scale *= float(grad_scale)
     if scale == 0:
         return
-    for entry, parameters in _owned(model, optimizer):
-        _add_gradients_of(entry, parameters, scale)
+    for batch in _batches(_owned(model, optimizer)):
+        _add_gradients_of(batch, scale)
 
 
-def _add_gradients_of(entry: NoisyTensor, parameters: list[Tensor], scale: float) -> None:
-    """Add those of one noisy tensor, so that no more than its own gradients exist beside the others' ``.grad``."""
+def _batches(pairs: Iterable[Owned]) -> Iterator[list[Owned]]:
+    """Noisy tensors with at most `AT_ONCE` weights together, or a single larger one."""
+    batch, size = list[Owned](), 0
+    for entry, parameters in pairs:
+        count = entry.mean.numel()
+        if batch and size + count > AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append((entry, parameters))
+        size += count
+    if batch:
+        yield batch
+
+
+def _add_gradients_of(batch: Sequence[Owned], scale: float) -> None:
+    """Add the gradients of some noisy tensors; they are freed before those of others are computed."""
+    parameters = list({id(p): p for _, found in batch for p in found}.values())
     with torch.enable_grad():
-        scaled, _ = kl_of([entry], scale)
+        scaled, _ = kl_of([entry for entry, _ in batch], scale)
     if not scaled.requires_grad:  # the KL of `Rates` depends on the rates alone, which may be frozen
         return
     gradients = torch.autograd.grad(scaled, parameters, allow_unused=True)
