@@ -103,8 +103,6 @@ def standardised(x: Tensor, count: int, eps: float, axis: int = -1, positions: t
 
 
 def _affine(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-    if scale is not None and shift is not None:
-        return torch.addcmul(shift, x, scale)
     x = x if scale is None else x * scale
     return x if shift is None else x + shift
 

@@ -57,8 +57,6 @@ def _standardised(writer: Writer, node: fx.Node, call: dict[str, Any], axis: int
     value = writer.call(aten.mul.Tensor, centred, inverse)
     value = writer.call(aten.type_as.default, value, call["input"]) if half else value
     scale, shift = call["weight"], call["bias"]
-    if scale is not None and shift is not None:
-        return writer.call(aten.addcmul.default, shift, value, scale)
     value = value if scale is None else writer.call(aten.mul.Tensor, value, scale)
     return value if shift is None else writer.call(aten.add.Tensor, value, shift)
 
