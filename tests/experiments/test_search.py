@@ -48,10 +48,10 @@ def test_a_better_setting_than_asked_for_is_not_looked_for_beyond_the_grid():
 
 def test_half_of_the_settings_get_a_second_seed_and_at_least_two():
     assert [survivors(count) for count in (2, 3, 4, 5, 6, 8)] == [2, 2, 2, 3, 3, 4]
-    assert halving(4, lambda index, seeds: index != 3, lambda tried: list(tried)) == NeededTrials(
+    assert halving(range(4), lambda index, seeds: index != 3, lambda tried: list(tried)) == NeededTrials(
         {0: 1, 1: 1, 2: 1, 3: 1}, decided=False, more=2
     )
-    asked = halving(4, lambda index, seeds: True, lambda tried: [2])  # all others diverged
+    asked = halving(range(4), lambda index, seeds: True, lambda tried: [2])  # all others diverged
     assert (asked.finalists, asked.decided) == ([2], True)
 
 

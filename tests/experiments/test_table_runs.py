@@ -94,6 +94,29 @@ def test_a_setting_that_is_clearly_worse_gets_no_second_seed(tmp_path, write_rec
     assert [len(trial.runs) for trial in cell.trials] == [2, 2, 2, 1, 1, 1, 1, 1]  # 2.56 is the limit
 
 
+def test_only_what_did_well_on_other_data_is_tried_where_the_table_says_so(tmp_path, write_record):
+    checksums = {"svhn": "ab", "cifar10": "cd"}
+    book, other = (Book(protocol_of(number), tmp_path, checksums) for number in (3, 2))
+    cell = book.cell("bernoulli", "1")
+    assert (cell.decided, cell.trials_left) == (False, 8 + 4 + 2)
+    assert [config.data for config in book.missing(["bernoulli"])] == ["cifar10"] * 8  # the trials of Table 2
+    errors = (44.0, 42.0, 43.0, 41.0, 40.0, 47.0, 46.0, 45.0)
+    for trial, error in zip(other.cell("bernoulli", "1").trials, errors, strict=True):
+        write_record(trial.runs[0], error=error)
+
+    cell = book.cell("bernoulli", "1")
+    assert [len(trial.runs) for trial in cell.trials] == [0, 1, 1, 1, 1, 0, 0, 0]
+    assert cell.trials_left == 4 + 2
+    for index, error in ((1, 15.0), (2, 15.2), (3, 16.0), (4, 25.0)):
+        write_record(cell.trials[index].runs[0], error=error)
+    cell = book.cell("bernoulli", "1")
+    assert [len(trial.runs) for trial in cell.trials] == [0, 2, 2, 1, 1, 0, 0, 0]
+    assert [(config.data, config.budget.seed) for config in book.missing(["bernoulli"])] == [("svhn", 1)] * 2
+    for index, error in ((1, 15.4), (2, 14.2)):
+        write_record(cell.trials[index].runs[1], error=error)
+    assert book.cell("bernoulli", "1").order == (2, 1)  # by the means on SVHN alone
+
+
 def test_every_run_of_a_table_has_the_plain_arithmetic(book):
     cell = book.cell("vbd", "lenet-300-100")
     assert {config.arithmetic for config in (*cell.trial_runs, *cell.finals)} == {"plain"}
@@ -159,12 +182,14 @@ def test_an_older_run_may_have_any_value_that_is_chosen_for_its_row(tmp_path, wr
     assert len(book.older_runs(book.cell("vbd", "340"))) == 1
 
 
-def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path):
-    wanted, fallback = (
-        Book(protocol_of(3), tmp_path, {"svhn": "ab"}, chosen).cell("vbd", "1") for chosen in (None, {"svhn": "block"})
-    )
-    assert {config.split for config in wanted.trial_runs} == {"group"}
-    assert {config.split for config in fallback.trial_runs} == {"block"}
+def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path, write_record):
+    checksums = {"svhn": "ab", "cifar10": "cd"}
+    books = [Book(protocol_of(3), tmp_path, checksums, chosen) for chosen in (None, {"svhn": "block"})]
+    for trial in books[0].cell("vbd", "1").screening:
+        write_record(trial.runs[0])
+    wanted, fallback = (book.cell("vbd", "1") for book in books)
+    for cell, split in ((wanted, "group"), (fallback, "block")):
+        assert {config.split for trial in cell.trials for config in trial.runs} == {split}
     assert [config.id for config in wanted.finals] == [config.id for config in fallback.finals]  # nothing is held out
 
 

@@ -7,7 +7,7 @@ from vbdrop.experiments.protocol import Protocol
 
 
 def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
-    """Return the checksum of each data set of a table.
+    """Return the checksum of each data set of a table, including those on which its settings are screened.
 
     Raises:
         DataError: A data set is missing or damaged.
@@ -17,7 +17,8 @@ def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str
         >>> list(checksums(protocol_of(1, quick=True)))
         ['digits']
     """
-    names = dict.fromkeys(column.data for column in protocol.columns)
+    screens = (column.screened_on for column in protocol.columns)
+    names = dict.fromkeys(column.data for column in (*protocol.columns, *screens) if column is not None)
     return {name: facts(name, data_dir).checksum for name in names}
 
 

@@ -31,6 +31,8 @@ class Column:
         model_args: The arguments of the network.
         normalise: How pixels become inputs.
         select_on: The column on which the hyper-parameters are chosen; None for this one.
+        screened_on: A column with the same network and other data, perhaps of another table: of the settings, only
+            the better half of those tried there with one seed are tried here. None to try all of them.
         n_valid: How many training examples are held out for this choice.
         split: How they are chosen, a key of :data:`vbdrop.data.SPLITS`.
         n_train: The number of training examples; None for all.
@@ -49,6 +51,7 @@ class Column:
     model_args: Mapping[str, Any] = field(default_factory=dict)
     normalise: str = "unit"
     select_on: str | None = None
+    screened_on: "Column | None" = None
     n_valid: int = N_VALID
     split: str = "image"
     n_train: int | None = None
@@ -183,7 +186,7 @@ class Protocol:
             epochs = 2 if column.model in ("lenet-5", "kingma-cnn") else 4
             budget = replace(column.budget, epochs=epochs, evaluate_every=epochs)
             fewer = replace(column, seeds=1, budget=budget, trials=min(column.trials, 2), trial_epochs=None)
-            columns.append(replace(fewer, data="digits", n_valid=500, n_train=2_000, split="image"))
+            columns.append(replace(fewer, data="digits", n_valid=500, n_train=2_000, split="image", screened_on=None))
         return replace(self, columns=tuple(columns), quick=True)
 
     @property

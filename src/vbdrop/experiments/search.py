@@ -3,7 +3,8 @@
 There are two rules, depending on what a table is about. Both end with the means over all seeds of a trial.
 
 - `halving`, for errors: every setting is tried with one seed, the better half of them with all seeds, except
-  those that are clearly worse than the best one (:func:`vbdrop.experiments.selection.hopeful`).
+  those that are clearly worse than the best one (:func:`vbdrop.experiments.selection.hopeful`). If the same network
+  has been tuned on other data, the better half of the settings there are the only ones tried.
 - `along_a_scale`, for sizes: the settings are values of one knob, from the weakest to the strongest pressure, and what
   is wanted is the strongest that is still good enough. Bisection with one seed finds it; then it and its stronger
   neighbour are tried with all seeds, and the pair moves until the means of the one are good enough, and those of the
@@ -51,25 +52,36 @@ def survivors(count: int) -> int:
 
 
 def halving(
-    count: int, ended: Callable[[int, int], bool], order: Callable[[Sequence[int]], Sequence[int]]
+    tried: Sequence[int], ended: Callable[[int, int], bool], order: Callable[[Sequence[int]], Sequence[int]]
 ) -> NeededTrials:
     """Return the trials that successive halving needs.
 
     Args:
-        count: The number of settings.
+        tried: The settings.
         ended: Maps a setting and a number n of seeds to whether its runs with the first n seeds have ended.
         order: Orders settings that have ended with one seed, the best one first, without the hopeless ones.
 
     Example:
-        >>> halving(4, lambda index, seeds: seeds == 1, lambda tried: sorted(tried, reverse=True)).seeds
+        >>> halving(range(4), lambda index, seeds: seeds == 1, lambda tried: sorted(tried, reverse=True)).seeds
         {0: 1, 1: 1, 2: 2, 3: 2}
     """
-    first = dict.fromkeys(range(count), 1)
+    first = dict.fromkeys(tried, 1)
     if not all(ended(index, 1) for index in first):
-        return NeededTrials(first, decided=False, more=survivors(count) * (SEEDS - 1))
-    kept = order(range(count))[: survivors(count)]
+        return NeededTrials(first, decided=False, more=survivors(len(tried)) * (SEEDS - 1))
+    kept = order(tried)[: survivors(len(tried))]
     asked = {index: SEEDS if index in kept else 1 for index in first}
     return NeededTrials(asked, decided=all(ended(index, seeds) for index, seeds in asked.items()))
+
+
+def unscreened(count: int) -> NeededTrials:
+    """Return what `halving` will need once trials on other data have found the better half of this many settings.
+
+    Example:
+        >>> unscreened(8).more  # four settings, two of them with a second seed
+        6
+    """
+    tried = survivors(count)
+    return NeededTrials({}, decided=False, more=tried + survivors(tried) * (SEEDS - 1))
 
 
 def along_a_scale(count: int, good: Callable[[int, int], bool | None]) -> NeededTrials:

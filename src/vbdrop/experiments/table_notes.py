@@ -129,10 +129,10 @@ def _purpose(column: Column, protocol: Protocol) -> str:
     if protocol.on_validation:
         return f"Trained without {held_out}."
     epochs = column.budget_of(Plain(), seed=0, trial=True).epochs
-    return (
-        f"Settings are chosen in trials of {epochs} epochs, trained without {held_out}, at most {column.trials} "
-        "settings per method."
-    )
+    tried = f"at most {column.trials} settings per method"
+    if column.screened_on is not None:
+        tried += f", of which the better half on {DATASETS[column.screened_on.data].title} (one seed) are tried here"
+    return f"Settings are chosen in trials of {epochs} epochs, trained without {held_out}, {tried}."
 
 
 def mark_notes(table: Table) -> list[str]:

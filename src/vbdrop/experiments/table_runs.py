@@ -11,7 +11,7 @@ from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
-from vbdrop.experiments.search import along_a_scale, halving, is_scale
+from vbdrop.experiments.search import along_a_scale, halving, is_scale, survivors, unscreened
 from vbdrop.experiments.selection import hopeful, knobs_of, mean_result, ranked, settings, simplicity, within
 from vbdrop.train import Method, RecordError
 
@@ -53,6 +53,7 @@ class Cell:
         column: The network.
         trials: The settings on the validation split; none if there is nothing to choose.
         reference: The plain network there, if the choice depends on it.
+        screening: The trials on other data that decide which settings are tried; none if all are.
         order: The settings that were tried with all seeds, best first; empty if not decided yet, or if every trial
             diverged.
         finals: The final runs, one per seed: on all training data, unless the table is about validation; with the
@@ -65,6 +66,7 @@ class Cell:
     column: Column
     trials: tuple[Trial, ...]
     reference: Trial | None
+    screening: tuple[Trial, ...]
     order: tuple[int, ...]
     finals: tuple[Config, ...]
     results: tuple[Mapping[str, Any], ...]
@@ -88,7 +90,7 @@ class Cell:
     @property
     def trial_runs(self) -> tuple[Config, ...]:
         """All runs on the validation split that the choice depends on, as far as they are known."""
-        trials = (*self.trials, *(() if self.reference is None else (self.reference,)))
+        trials = (*self.trials, *(() if self.reference is None else (self.reference,)), *self.screening)
         return tuple(config for trial in trials for config in trial.runs)
 
 
@@ -138,7 +140,7 @@ class Book:
             return replace(self._cell(self.protocol.row(row.pooled[column.key]), column, best), row=row)
         selecting = self.protocol.column(column.select_on) if column.select_on else column
         methods = settings(row, selecting.trials)
-        trials, reference, order, trials_left = self._selected(row, selecting, methods)
+        trials, reference, screening, order, trials_left = self._selected(row, selecting, methods)
         finals: list[Config] = []
         if order or trials_left or not trials:
             hyper = trials[order[0]].hyper if order else methods[0].settings() if not trials else row.fixed
@@ -146,7 +148,8 @@ class Book:
             method = make_method(row.method, hyper)
             finals = [self._config(method, column, seed=seed) for seed in range(seeds)]
         results = [result for config in finals if (result := self.result(config)) is not None]
-        return Cell(row, column, tuple(trials), reference, tuple(order), tuple(finals), tuple(results), trials_left)
+        tried = tuple(trials), reference, tuple(screening), tuple(order)
+        return Cell(row, column, *tried, tuple(finals), tuple(results), trials_left)
 
     def _best_other(self, column: Column) -> str | None:
         """Of the paper's rows with one seed, the best one on validation data; None until all are decided.
@@ -169,13 +172,13 @@ class Book:
 
     def _selected(
         self, row: Row, column: Column, methods: Sequence[Method]
-    ) -> tuple[list[Trial], Trial | None, list[int], int]:
-        """The trials of a row, the plain network's, their order if decided, and how many runs remain until then.
+    ) -> tuple[list[Trial], Trial | None, list[Trial], list[int], int]:
+        """The trials of a row, those of `Cell.reference` and `Cell.screening`, the order, and how many runs remain.
 
         See :mod:`vbdrop.experiments.selection` and :mod:`vbdrop.experiments.search` for the rules.
         """
         if len(methods) == 1:
-            return [], None, [], 0
+            return [], None, [], [], 0
         reference = None
         if row.margin is not None:
             (plain,) = settings(self.protocol.reference, column.trials)
@@ -191,9 +194,11 @@ class Book:
                 simplest=[simplicity(make_method(row.method, trial.hyper)) for trial in trials],
             )
 
-        def worth_a_second_seed(trials: Sequence[Trial]) -> list[int]:
+        def worth_a_second_seed(tried: Sequence[int]) -> list[int]:
+            trials = [self._trial(methods[index], column, 1) for index in tried]
             order = order_of(trials)
-            return order if row.margin is not None else hopeful([trial.mean for trial in trials], order)
+            hopes = order if row.margin is not None else hopeful([trial.mean for trial in trials], order)
+            return [tried[place] for place in hopes]
 
         def good(index: int, seeds: int) -> bool | None:
             trial = self._trial(methods[index], column, seeds)
@@ -201,19 +206,26 @@ class Book:
                 return None
             return within(trial.mean, error + row.margin)
 
+        other, screening = column.screened_on, []
+        if other is not None:
+            screening = [self._trial(method, other, 1) for method in methods]
         if reference is not None and (reference.left or error is not None) and is_scale(methods):
             asked = along_a_scale(len(methods), good)
+        elif any(trial.left for trial in screening):
+            asked = unscreened(len(methods))
         else:
+            better = sorted(order_of(screening)[: survivors(len(methods))]) if screening else range(len(methods))
             asked = halving(
-                len(methods),
+                better,
                 lambda index, seeds: not self._trial(methods[index], column, seeds).left,
-                lambda tried: worth_a_second_seed([self._trial(methods[index], column, 1) for index in tried]),
+                worth_a_second_seed,
             )
         trials = [self._trial(method, column, asked.seeds.get(index, 0)) for index, method in enumerate(methods)]
-        left = sum(trial.left for trial in (*trials, *(() if reference is None else (reference,)))) + asked.more
+        needed = (*trials, *(() if reference is None else (reference,)), *screening)
+        left = sum(trial.left for trial in needed) + asked.more
         finalists = asked.finalists
         order = [] if left else [finalists[index] for index in order_of([trials[index] for index in finalists])]
-        return trials, reference, order, left
+        return trials, reference, screening, order, left
 
     def _trial(self, method: Method, column: Column, seeds: int) -> Trial:
         runs = tuple(self._config(method, column, seed=seed, trial=True) for seed in TRIAL_SEEDS[:seeds])
