@@ -32,20 +32,21 @@ def test_a_run_made_again_is_the_same_and_a_changed_figure_is_found(vbdrop, run,
     assert [each["field"] for each in found["differences"]] == ["nll"]
 
 
-def test_elsewhere_the_figures_must_lie_within_the_recorded_spread(vbdrop, run, tmp_path):
+@pytest.mark.parametrize("fact", ["capability", "processor"])
+def test_elsewhere_the_figures_must_lie_within_the_recorded_spread(vbdrop, run, tmp_path, fact):
     """Another commit or processor rounds otherwise: other bits are then no fault, other figures are."""
     again = ("rerun", run, "--records", tmp_path / "again")
     assert vbdrop(*again, "--json").json["verdict"] == "equal"
     path, result = run / "environment.json", json.loads((run / "result.json").read_text())
     environment = json.loads(path.read_text())
-    environment["sessions"][-1]["machine"]["capability"] = "ABACUS"
+    environment["sessions"][-1]["machine"][fact] = "ABACUS"
     path.write_text(json.dumps(environment))
     (run / "result.json").write_text(json.dumps(result | {"nll": result["nll"] + 1e-15}))
     near = vbdrop(*again)
     assert near.code == 0
     assert "Different bits, made elsewhere; within the recorded spread." in near.out
     assert "of one recorded seed" in near.out
-    assert "Made elsewhere: environment.json: machine.capability was ABACUS" in near.out
+    assert f"Made elsewhere: environment.json: machine.{fact} was ABACUS" in near.out
     (run / "result.json").write_text(json.dumps(result | {"error": 1.0}))
     far = vbdrop(*again)
     assert far.code == 1

@@ -19,10 +19,14 @@ PLACE = frozenset(
         "arithmetic",
         "threads",
         "machine.capability",
+        "machine.processor",
         *(f"versions.{name}" for name in ("commit", "kernels", "numpy", "torch", "vbdrop")),
     }
 )
-"""What determines the last bits of a run: if all of it is the same, the bits must be, too."""
+"""What determines the last bits of a run: if all of it is the same, the bits must be, too.
+
+Two processors of one capability may still round differently: MKL multiplies matrices in another order on those that
+Intel did not make."""
 
 
 @dataclass(frozen=True)
