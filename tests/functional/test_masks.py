@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vbdrop.functional import alive, keep_factor, masked
+from vbdrop.functional import alive, alive_given, masked
 from vbdrop.priors import log_alpha_of
 
 
@@ -47,14 +47,17 @@ def test_a_threshold_below_every_rate_keeps_nothing():
     assert not alive(torch.ones(2), torch.zeros(2), -1e9).any()
 
 
-def test_keep_factor_is_alive_as_a_number_without_a_gradient():
+def test_what_is_alive_follows_from_the_variances_without_a_gradient_or_a_change():
     theta = torch.tensor([1.0, 0.1, 0.0], requires_grad=True)
     sigma2 = torch.ones(3, requires_grad=True)
-    factor = keep_factor(theta, sigma2, 3.0)
-    assert factor.tolist() == [1.0, 0.0, 0.0]
-    assert factor.dtype == torch.float32
-    assert not factor.requires_grad
+    assert alive_given(theta, sigma2, 3.0).tolist() == [True, False, False]
     assert sigma2.tolist() == [1.0] * 3
+
+
+def test_nan_is_alive_so_that_outputs_show_it():
+    nan, one = torch.tensor([math.nan]), torch.zeros(1)
+    assert alive(nan, one, 3.0).all()
+    assert alive(torch.ones(1), nan, 3.0).all()
 
 
 def test_half_precision_means_are_judged_in_float32():

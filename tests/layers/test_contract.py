@@ -175,6 +175,18 @@ def test_a_weight_of_zero_is_dead_and_gives_no_noise_to_speak_of(plain, noisy, x
     assert all(finite_gradients(layer).values())
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_nan_among_the_means_shows_in_the_outputs(plain, randomised, modes, x, training):
+    layer = randomised(plain, *modes).train(training)
+    for entry in noisy_tensors(layer):
+        kept = entry.mean.detach().clone()
+        with torch.no_grad():
+            entry.mean[0] = torch.nan
+        assert layer(x).isnan().any(), entry.name
+        with torch.no_grad():
+            entry.mean.copy_(kept)
+
+
 def test_gates_start_at_exactly_one(plain, noisy):
     layer = noisy(plain, Units())
     assert (layer.gate.weight == 1).all()

@@ -10,7 +10,7 @@ from vbdrop.functional.local_reparameterization import (
     perturbed_reference,
     posterior_reference,
 )
-from vbdrop.functional.masks import alive, keep_factor, masked
+from vbdrop.functional.masks import alive, alive_given, masked
 from vbdrop.functional.memory_order import standard_normal_like, strided_as
 from vbdrop.functional.products import Convolution, InputsFirstProduct, MatrixProduct, Product
 
@@ -20,8 +20,8 @@ __all__ = [
     "MatrixProduct",
     "Product",
     "alive",
+    "alive_given",
     "apply_gate",
-    "keep_factor",
     "kl_and_gradients_reference",
     "kl_sum_reference",
     "masked",

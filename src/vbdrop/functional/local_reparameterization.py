@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vbdrop._torch_compat import autocast_is_on
-from vbdrop.functional.masks import keep_factor, masked
+from vbdrop.functional.masks import alive_given, masked
 from vbdrop.functional.memory_order import standard_normal_like, strided_as
 from vbdrop.functional.products import Product
 
@@ -119,7 +119,7 @@ def posterior_reference(theta: Tensor, log_sigma2: Tensor, threshold: float | No
     sigma2 = strided_as(theta, log_sigma2.exp())
     if threshold is None:
         return theta, sigma2
-    kept = masked(theta, keep_factor(theta, sigma2, threshold).bool() | (theta == 0))
+    kept = masked(theta, alive_given(theta, sigma2, threshold) | (theta == 0))
     return strided_as(theta, kept), sigma2
 
 

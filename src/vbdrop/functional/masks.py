@@ -19,10 +19,11 @@ def largest_alpha(threshold: float | None) -> float:
     return math.inf if threshold is None else math.exp(min(threshold, LARGEST_THRESHOLD))
 
 
-def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
-    """1 where ``log_alpha < threshold`` and 0 elsewhere, as a factor.
+def alive_given(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
+    """Whether ``log_alpha < threshold``, as a boolean tensor.
 
-    It is computed without a logarithm, as ``sigma2 < exp(threshold) * theta**2``; a mean of exactly zero is dead.
+    It is computed without a logarithm, as ``sigma2 < exp(threshold) * theta**2``. A mean of exactly zero is dead. NaN
+    counts as alive, so that the outputs show it.
 
     Args:
         theta: Means of the weights.
@@ -30,32 +31,25 @@ def keep_factor(theta: Tensor, sigma2: Tensor, threshold: float) -> Tensor:
         threshold: The ``log_alpha`` at or above which a weight is dead.
 
     Returns:
-        A tensor like ``sigma2`` of zeros and ones.
+        True where a weight is alive.
 
     Example:
-        >>> keep_factor(torch.tensor([1.0, 0.1, 0.0]), torch.ones(3), threshold=3.0)
-        tensor([1., 0., 0.])
+        >>> alive_given(torch.tensor([1.0, 0.1, 0.0]), torch.ones(3), threshold=3.0)
+        tensor([ True, False, False])
     """
     theta = theta.detach().to(sigma2.dtype)
-    return torch.addcmul(sigma2.detach(), theta, theta, value=-largest_alpha(threshold)).lt_(0)
+    excess = torch.addcmul(sigma2.detach(), theta, theta, value=-largest_alpha(threshold))
+    return excess.ge(0).logical_not_()
 
 
 def alive(theta: Tensor, log_sigma2: Tensor, threshold: float) -> Tensor:
-    """Whether ``log_alpha < threshold``, as a boolean tensor.
-
-    Args:
-        theta: Means of the weights.
-        log_sigma2: Log variances of the weights, of the same shape.
-        threshold: The ``log_alpha`` at or above which a weight is dead.
-
-    Returns:
-        True where a weight is alive.
+    """`alive_given` the log variances.
 
     Example:
         >>> alive(torch.tensor([1.0, 0.1, 0.0]), torch.zeros(3), threshold=3.0)
         tensor([ True, False, False])
     """
-    return keep_factor(theta, log_sigma2.exp(), threshold).bool()
+    return alive_given(theta, log_sigma2.exp(), threshold)
 
 
 def masked(theta: Tensor, keep: Tensor) -> Tensor:

@@ -7,7 +7,7 @@
 
 #include "posterior.h"
 
-/* gate = mean where sigma2 < limit * mean^2, else 0; deviation = exp(log_sigma2 / 2) */
+/* gate = mean, or 0 where sigma2 >= limit * mean^2; deviation = exp(log_sigma2 / 2) */
 static inline void gates_of(const float *mean, const float *log_sigma2, float limit, float *gate, float *deviation,
                             int64_t units) {
     for (int64_t u = 0; u < units; u++) {

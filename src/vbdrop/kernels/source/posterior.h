@@ -39,9 +39,9 @@ static inline double total_of(const log1p_sum *sum) {
     return total + log(mantissa) + (double)exponent * LOG_2;
 }
 
-/* The masked mean: zero if sigma2 >= limit * theta^2. */
+/* The masked mean: zero if sigma2 >= limit * theta^2. NaN is not masked. */
 static inline float masked_at(float theta, float sigma2, float limit) {
-    return sigma2 < limit * theta * theta ? theta : 0.0f;
+    return sigma2 >= limit * theta * theta ? 0.0f : theta;
 }
 
 /* sigma2 = exp(log_sigma2), and the masked mean, for any number of weights */
@@ -51,7 +51,7 @@ static inline void weights_of(const float *theta, const float *log_sigma2, float
     for (; i + WIDTH <= count; i += WIDTH) {
         const vector t = load(theta + i), s = exp_of_vector(load(log_sigma2 + i));
         store(sigma2 + i, s);
-        store(weight + i, (vector)((s < limit * t * t) & (integers)t));
+        store(weight + i, (vector)(~(s >= limit * t * t) & (integers)t));
     }
     for (; i < count; i++) {
         sigma2[i] = exp_of(log_sigma2[i]);
@@ -102,7 +102,7 @@ static inline void add_kl(log1p_sum *sum, const float *theta, const float *sigma
 /* The gradient of theta from that of the masked mean: a mean of zero is not changed by a mask, and keeps its
    gradient. */
 static inline float unmasked_at(float by_weight, float theta, float sigma2, float limit) {
-    return (sigma2 < limit * theta * theta) | (theta == 0.0f) ? by_weight : 0.0f;
+    return (sigma2 >= limit * theta * theta) & (theta != 0.0f) ? 0.0f : by_weight;
 }
 
 #endif
