@@ -67,9 +67,10 @@ def write_trials(write_record):
             for config in cell.reference.runs:
                 write_record(config, book.records, error=reference)
         while not (cell := book.cell(row, column)).decided:
-            for trial, each in zip(cell.trials, figures, strict=True):
-                for config, known in zip(trial.runs, trial.results, strict=True):
-                    if known is None:
-                        write_record(config, book.records, **each)
+            for trials in filter(None, (cell.screening, cell.trials)):
+                for trial, each in zip(trials, figures, strict=True):
+                    for config, known in zip(trial.runs, trial.results, strict=True):
+                        if known is None:
+                            write_record(config, book.records, **each)
 
     return write

@@ -61,7 +61,7 @@ def test_the_commands_go_on_in_the_same_folder_with_as_many_seeds(vbdrop, tmp_pa
     folder = tmp_path / "my records"
     said = vbdrop("table", "3", "--row", "vbd", "--seeds", "2", "--records", folder).out
     assert (
-        f"vbdrop table 3 --run --row vbd --column 1 --seeds 2 --records '{folder}'  # 12 trials, then 2 runs\n" in said
+        f"vbdrop table 3 --run --row vbd --column 1 --seeds 2 --records '{folder}'  # 14 trials, then 2 runs\n" in said
     )
 
 

@@ -37,7 +37,11 @@ def test_the_protocol_is_that_of_the_column_on_which_settings_are_chosen():
 
 def test_columns_with_other_epochs_are_not_compared():
     said = protocol_notes(unrun(2))
-    assert said[1] == "scale 1.5, scale 2: 10 epochs, otherwise as scale 1, with the settings chosen there."
+    assert "so the better half is tried again with 30 epochs and one seed, and these runs alone decide." in said[0]
+    assert said[1] == (
+        "scale 1.5, scale 2: 10 epochs, otherwise as scale 1, with the settings that its trials of 10 epochs choose, "
+        "with two seeds for the better half."
+    )
     warning = "Columns with different epochs must not be compared."
     assert [warning in protocol_notes(unrun(number)) for number in range(1, 6)] == [False, True, False, False, False]
     assert warning not in protocol_notes(unrun(2, columns=["1"]))
@@ -65,11 +69,13 @@ def test_the_protocol_is_not_that_of_older_cells(book, write_record):
     own = book.cell("concrete", "340").finals[0]
     older = replace(own, arithmetic="kernels", budget=replace(own.budget, epochs=7))
     assert not any("†" in note for note in notes(table(book)))
-    assert mark_notes(table(book)) == ["Made on Abacus 9, torch 2.13.0, 1 thread. PyTorch formulas."]
+    edge = "‡ The chosen value is an end of what was tried: a better one may lie beyond it."
+    assert mark_notes(table(book)) == [edge, "Made on Abacus 9, torch 2.13.0, 1 thread. PyTorch formulas."]
     write_record(older)
     whole = table(Book(book.protocol, book.records, {"mnist": "ab"}))
     assert all(" units (cells without †): " in note for note in protocol_notes(whole))
     assert mark_notes(whole) == [
+        edge,
         "† Older runs, with other arithmetic, some with other settings, and with the epochs given instead of the "
         "column's; not comparable with cells without †.",
         "Made on Abacus 9, torch 2.13.0, 1 thread. Without †: PyTorch formulas. †: compiled kernels.",

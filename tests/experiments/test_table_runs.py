@@ -111,10 +111,60 @@ def test_only_what_did_well_on_other_data_is_tried_where_the_table_says_so(tmp_p
         write_record(cell.trials[index].runs[0], error=error)
     cell = book.cell("bernoulli", "1")
     assert [len(trial.runs) for trial in cell.trials] == [0, 2, 2, 1, 1, 0, 0, 0]
-    assert [(config.data, config.budget.seed) for config in book.missing(["bernoulli"])] == [("svhn", 1)] * 2
-    for index, error in ((1, 15.4), (2, 14.2)):
+    finalists = book.missing(["bernoulli"])
+    assert [(each.data, each.budget.seed, each.budget.epochs) for each in finalists] == [("svhn", 0, 30)] * 2
+    for index, error in ((1, 15.4), (2, 15.1)):
         write_record(cell.trials[index].runs[1], error=error)
-    assert book.cell("bernoulli", "1").order == (2, 1)  # by the means on SVHN alone
+    assert book.cell("bernoulli", "1").order == (2, 1)  # by the runs with all epochs alone
+
+
+def test_short_trials_choose_what_is_run_briefly_and_the_finalists_of_what_is_run_for_longer(tmp_path, write_record):
+    """The better half after ten epochs is tried again with thirty, even what seems clearly worse: it has more noise."""
+    book = Book(protocol_of(2), tmp_path, {"cifar10": "ab"})
+    for index, trial in enumerate(book.cell("bernoulli", "1").trials):
+        write_record(trial.runs[0], error=40.0 + index)
+    cell = book.cell("bernoulli", "1")
+    assert [len(trial.runs) for trial in cell.trials] == [2] * 4 + [1] * 4
+    assert {(run.budget.epochs, run.budget.seed, run.n_valid) for trial in cell.trials for run in trial.runs[1:]} == {
+        (30, 0, 5000)
+    }
+    wide = book.cell("bernoulli", "2")
+    assert [len(trial.runs) for trial in wide.trials] == [2, 2, 1, 1, 1, 1, 1, 1]
+    assert {(run.budget.epochs, run.budget.seed) for trial in wide.trials for run in trial.runs[1:]} == {(10, 1)}
+    for trial, error in zip(wide.trials[:2], (40.5, 39.0), strict=True):
+        write_record(trial.runs[1], error=error)
+    assert book.cell("bernoulli", "2").order == (1, 0)
+    provisional = book.cell("bernoulli", "1")
+    assert not provisional.decided
+    assert provisional.finals[0].hyper["rate"] == wide.trials[1].hyper["rate"]
+    for trial, error in zip(provisional.trials[:4], (39.0, 38.0, 36.0, 37.0), strict=True):
+        write_record(trial.runs[1], error=error)
+    cell = book.cell("bernoulli", "1")
+    assert (cell.order, cell.chosen.mean["error"]) == ((2, 3, 1, 0), 36.0)
+
+
+def test_a_row_of_low_error_is_not_filled_by_a_run_with_default_settings(tmp_path, write_record):
+    book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+    rows = ("vd", "vd-low-error")
+    for row in rows:
+        write_record(book.cell(row, "lenet-300-100").finals[0], error=2.0)
+    assert [len(book.cell(row, "lenet-300-100").results) for row in rows] == [1, 0]
+
+
+def test_rows_with_one_grid_prefer_the_same_of_equal_settings(tmp_path, write_trials):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    for row in ("vd", "vbd"):
+        write_trials(book, row, "340", [{"error": 1.2}] * 8)
+    first, second = (book.cell(row, "340").chosen.hyper for row in ("vd", "vbd"))
+    assert [first[name] for name in ("per", "kl_weight", "rate")] == ["weight", 0.1, 0.1]
+    assert all(first[name] == second[name] for name in ("per", "kl_weight", "rate"))
+
+
+def test_the_best_of_the_others_has_the_lowest_error_even_by_little(tmp_path, write_trials):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    for row, error in (("bernoulli", 1.16), ("gaussian-noise", 1.2), ("gaussian", 1.3), ("concrete", 1.14)):
+        write_trials(book, row, "340", [{"error": error}] * 8)
+    assert [len(book.cell(row, "340").finals) for row in ("bernoulli", "concrete")] == [1, 3]
 
 
 def test_every_run_of_a_table_has_the_plain_arithmetic(book):

@@ -31,7 +31,7 @@ def test_errors_stand_beside_the_papers(book):
 
 def test_what_was_chosen_is_printed_with_its_validation_error(book):
     sheet = chosen(table(book))
-    setting, second = ("per = weight, kl_weight = 0.1, rate = 0.1", "per = weight, kl_weight = 1, rate = 0.1")
+    setting, second = ("per = weight, kl_weight = 0.1‡, rate = 0.1‡", "per = weight, kl_weight = 1, rate = 0.1")
     assert sheet.rows == (("VBD", "340 units", setting, "1.70 (n=2)", second, "+0.10 points", "8"),)
     assert chosen(table(Book(protocol_of(1), Path("none")))) is None
 
@@ -72,7 +72,7 @@ def test_a_figure_with_the_defaults_is_marked(book, write_record):
     row = next(row for row in layout(whole)[0].rows if row[0] == "Concrete dropout")
     assert row[3] == "1.55 (n=1)*"
     assert not any("†" in note for note in notes(whole))
-    assert any(note.startswith("* With the method's default settings") for note in notes(whole))
+    assert any(note.startswith("* With settings that may change, the method's defaults") for note in notes(whole))
     (command,) = [command for command in missing(whole) if "--row concrete" in command]
     everywhere = "100 units, 340 units, 580 units, 820 units, 1060 units"
     assert command == f"vbdrop table 1 --run --row concrete  # {everywhere}: 12 trials, then 1 run"

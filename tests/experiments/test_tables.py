@@ -120,11 +120,11 @@ def test_a_chosen_value_at_an_end_of_what_was_tried_is_named(book, write_trials)
     assert cell.trials == 3
 
 
-def test_of_two_values_one_is_always_at_an_end(tmp_path, write_trials):
-    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+def test_of_two_values_either_is_at_an_end(tmp_path, write_trials):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab", "cifar10": "cd"})
     write_trials(book, "vbd", "1", [{"error": 9.0 - k} for k in range(8)])
     cell = table(book).cell("vbd", "1")
-    assert (cell.choice["kl_weight"], cell.edges) == (1.0, ())
+    assert (cell.choice["kl_weight"], cell.edges) == (1.0, ("kl_weight", "rate"))
 
 
 def test_the_seeds_of_a_choice_and_the_epochs_of_older_runs_are_known(book, write_record):

@@ -194,7 +194,7 @@ def _gaps(whole: Table) -> str:
     parts = [
         f"{len(never)} of {len(cells)} cells have not been run",
         f"{len(fewer)} have fewer seeds than planned",
-        f"{len(unchosen)} have default settings, since their trials have not been run",
+        f"{len(unchosen)} have settings that may change, since their trials have not all been run",
         f"{len(older)} show older runs",
     ]
     some = [part for part, group in zip(parts, (never, fewer, unchosen, older), strict=True) if group]

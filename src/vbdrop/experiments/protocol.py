@@ -27,6 +27,9 @@ class Column:
         budget: The budget of a final run; the seed is set for each.
         trials: How many settings of a method are tried on the validation split, the same for every method.
         trial_epochs: The epochs of a trial; None for half of those of a final run.
+        finalists_in_full: Whether the better half of the settings are tried again with the epochs of a final run, and
+            these runs alone decide. This is for columns whose trials are so short that they would favour settings that
+            learn fast; in the others, a second seed of the trials decides.
         seeds: The number of seeds (0, 1, 2, ...) of a replicated row; other rows have one.
         model_args: The arguments of the network.
         normalise: How pixels become inputs.
@@ -47,6 +50,7 @@ class Column:
     budget: Budget
     trials: int = 8
     trial_epochs: int | None = None
+    finalists_in_full: bool = False
     seeds: int = 1
     model_args: Mapping[str, Any] = field(default_factory=dict)
     normalise: str = "unit"
@@ -164,6 +168,23 @@ class Protocol:
         """
         return _named("row", self.rows, key, self.name)
 
+    def chooser(self, column: Column) -> Column:
+        """Return the column on which the settings for a column are chosen: itself, or the one that it names.
+
+        If that one has other epochs, its finalists are not tried with them, but with the second seed of a trial.
+
+        Example:
+            >>> from vbdrop.experiments.paper_tables import protocol_of
+            >>> table = protocol_of(2)
+            >>> [(each.key, each.finalists_in_full) for each in map(table.chooser, table.columns)]
+            [('1', True), ('1', False), ('1', False)]
+        """
+        if column.select_on is None:
+            return column
+        chooser = self.column(column.select_on)
+        in_full = chooser.finalists_in_full and chooser.budget == column.budget
+        return replace(chooser, finalists_in_full=in_full)
+
     def with_seeds(self, seeds: int) -> "Protocol":
         """Return the same table with another number of seeds, in every column and row."""
         if seeds < 1:
@@ -186,7 +207,8 @@ class Protocol:
             epochs = 2 if column.model in ("lenet-5", "kingma-cnn") else 4
             budget = replace(column.budget, epochs=epochs, evaluate_every=epochs)
             fewer = replace(column, seeds=1, budget=budget, trials=min(column.trials, 2), trial_epochs=None)
-            columns.append(replace(fewer, data="digits", n_valid=500, n_train=2_000, split="image", screened_on=None))
+            few = replace(fewer, data="digits", n_valid=500, n_train=2_000, split="image")
+            columns.append(replace(few, screened_on=None, finalists_in_full=False))
         return replace(self, columns=tuple(columns), quick=True)
 
     @property

@@ -64,7 +64,8 @@ def _grid(book: Book, cell: Cell) -> tuple[object, ...]:
     """What the cells that share a set of trials have in common, and no others."""
     first = cell.trial_runs[0]
     tried = (first.model, repr(first.model_args), first.data, repr(first.budget.epochs))
-    return (_tier(book, cell), cell.row.method, *tried, *(repr(trial.hyper) for trial in cell.trials))
+    in_full = book.protocol.chooser(cell.column).finalists_in_full
+    return (_tier(book, cell), cell.row.method, *tried, in_full, *(repr(trial.hyper) for trial in cell.trials))
 
 
 def _shares(cells: Sequence[tuple[Book, Cell]], seconds: Callable[[Config], float]) -> dict[tuple[object, ...], float]:

@@ -12,7 +12,8 @@ What is better:
   number of non-zero weights for weights, and of weights between live units for neurons.
 
 Settings no further apart than `TIE` are equally good, and the simplest of them wins: the one that changes the fewest of
-the method's defaults, then the one that comes first in its grid. A setting whose loss became infinite is never chosen.
+the method's defaults (or, for rows that share a grid, of its first values), then the one that comes first in its grid.
+A setting whose loss became infinite is never chosen.
 """
 
 import itertools
@@ -73,14 +74,20 @@ def knobs_of(row: Row) -> dict[str, tuple[Any, ...]]:
     return {name: values for name, values in knobs.items() if name not in row.fixed}
 
 
-def simplicity(method: Method) -> int:
+def simplicity(method: Method, row: Row | None = None) -> int:
     """Return how many of a method's hyper-parameters differ from its defaults: fewer is simpler.
+
+    Args:
+        method: The method.
+        row: A row whose own grid, if it has one, replaces the defaults by its first values, so that rows with one grid
+            prefer the same settings.
 
     Example:
         >>> simplicity(make_method("bernoulli-dropout", {"rate": 0.3}))
         1
     """
-    return sum(getattr(method, each.name) != each.default for each in fields(method))
+    first = {} if row is None or row.knobs is None else {name: values[0] for name, values in row.knobs.items()}
+    return sum(getattr(method, each.name) != first.get(each.name, each.default) for each in fields(method))
 
 
 def mean_result(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

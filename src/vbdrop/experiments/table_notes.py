@@ -67,7 +67,10 @@ def number_notes(table: Table) -> list[str]:
             "all training data."
         )
     if any(cell.choice for cell in table.cells):
-        said.append(f"The setting is what the validation split chose. {RULES[protocol.kind == 'error']}")
+        rule = RULES[protocol.kind == "error"]
+        if all(column.finalists_in_full for column in columns_of(table)):
+            rule = "Of equally good settings, the simplest wins."
+        said.append(f"The setting is what the validation split chose. {rule}")
     if protocol.kind == "error" and any(cell.runner_up for cell in table.cells):
         said.append(
             "Runner-up minus chosen: if it is negative, the two are too close to tell apart, and the simpler one, or "
@@ -95,7 +98,10 @@ def protocol_notes(table: Table) -> list[str]:
     for (key, epochs), titles in followers.items():
         other = protocol.column(key)
         same = "as" if epochs == other.budget.epochs else f"{epochs} epochs, otherwise as"
-        said.append(f"{', '.join(titles)}{current}: {same} {other.title}, with the settings chosen there.")
+        chosen = "chosen there"
+        if other.finalists_in_full and epochs != other.budget.epochs:
+            chosen = f"that its trials of {_trial_epochs(other)} epochs choose, with two seeds for the better half"
+        said.append(f"{', '.join(titles)}{current}: {same} {other.title}, with the settings {chosen}.")
     if epochs_differ(table):
         said.append("Columns with different epochs must not be compared.")
     for every in dict.fromkeys(column.shrink_every for column in shown if column.shrink_every is not None):
@@ -128,11 +134,20 @@ def _purpose(column: Column, protocol: Protocol) -> str:
     held_out += " (whole photographs)" if column.split == "group" else ""
     if protocol.on_validation:
         return f"Trained without {held_out}."
-    epochs = column.budget_of(Plain(), seed=0, trial=True).epochs
     tried = f"at most {column.trials} settings per method"
     if column.screened_on is not None:
         tried += f", of which the better half on {DATASETS[column.screened_on.data].title} (one seed) are tried here"
-    return f"Settings are chosen in trials of {epochs} epochs, trained without {held_out}, {tried}."
+    said = f"Settings are chosen in trials of {_trial_epochs(column)} epochs, trained without {held_out}, {tried}."
+    if column.finalists_in_full:
+        said += (
+            f" Such short trials prefer less noise, so the better half is tried again with {column.budget.epochs} "
+            "epochs and one seed, and these runs alone decide."
+        )
+    return said
+
+
+def _trial_epochs(column: Column) -> int:
+    return column.budget_of(Plain(), seed=0, trial=True).epochs
 
 
 def mark_notes(table: Table) -> list[str]:
@@ -149,7 +164,10 @@ def mark_notes(table: Table) -> list[str]:
             f"without {OLDER}."
         )
     if any(cell.is_by_default for cell in table.cells):
-        said.append(f"{DEFAULT} With the method's default settings: the trials that choose them have not all been run.")
+        early = "the method's defaults"
+        if any(column.finalists_in_full for column in columns_of(table)):
+            early += ", or the best of its short trials"
+        said.append(f"{DEFAULT} With settings that may change, {early}: the trials have not all been run.")
     if table.made_on:
         computed = f"Without {OLDER}: PyTorch formulas. {OLDER}: compiled kernels." if older else "PyTorch formulas."
         said.append(f"Made on {'; on '.join(table.made_on)}. {computed}")

@@ -11,9 +11,9 @@ from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, record_of
-from vbdrop.experiments.search import along_a_scale, halving, is_scale, survivors, unscreened
+from vbdrop.experiments.search import SEEDS, along_a_scale, halving, is_scale, survivors, unscreened
 from vbdrop.experiments.selection import hopeful, knobs_of, mean_result, ranked, settings, simplicity, within
-from vbdrop.train import Method, RecordError
+from vbdrop.train import Budget, Method, RecordError
 
 ARITHMETIC = "plain"
 """The arithmetic of all runs of a table: it does not change with the kernels, so that a record can be reproduced."""
@@ -39,9 +39,16 @@ class Trial:
         return self.results.count(None)
 
     @property
+    def decisive(self) -> list[Mapping[str, Any]]:
+        """The results of the longest runs, as far as they have ended: shorter ones only chose the finalists."""
+        longest = max((run.budget.epochs for run in self.runs), default=0)
+        pairs = zip(self.runs, self.results, strict=True)
+        return [result for run, result in pairs if run.budget.epochs == longest and result is not None]
+
+    @property
     def mean(self) -> Mapping[str, Any]:
-        """The means over the finished seeds."""
-        return mean_result([result for result in self.results if result is not None])
+        """The means over the decisive results."""
+        return mean_result(self.decisive)
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,8 @@ class Cell:
         order: The settings that were tried with all seeds, best first; empty if not decided yet, or if every trial
             diverged.
         finals: The final runs, one per seed: on all training data, unless the table is about validation; with the
-            chosen setting or, until there is one, with the method's defaults; empty if every trial diverged.
+            chosen setting or, until there is one, with the best of short trials or the method's defaults; empty if
+            every trial diverged.
         results: The results of those that have ended.
         trials_left: How many of the runs that the choice depends on have not ended.
     """
@@ -138,18 +146,27 @@ class Book:
         """A cell; ``best`` is the row that gets all seeds besides those that are replicated anyway."""
         if column.key in row.pooled:
             return replace(self._cell(self.protocol.row(row.pooled[column.key]), column, best), row=row)
-        selecting = self.protocol.column(column.select_on) if column.select_on else column
+        selecting = self.protocol.chooser(column)
         methods = settings(row, selecting.trials)
         trials, reference, screening, order, trials_left = self._selected(row, selecting, methods)
         finals: list[Config] = []
         if order or trials_left or not trials:
-            hyper = trials[order[0]].hyper if order else methods[0].settings() if not trials else row.fixed
+            likely = order or self._likely(row, selecting, methods)
+            hyper = trials[likely[0]].hyper if likely else methods[0].settings() if not trials else row.fixed
             seeds = column.seeds if row.key == best else self.protocol.seeds_of(row, column)
             method = make_method(row.method, hyper)
-            finals = [self._config(method, column, seed=seed) for seed in range(seeds)]
+            finals = [self._config(method, column, column.budget_of(method, seed)) for seed in range(seeds)]
         results = [result for config in finals if (result := self.result(config)) is not None]
+        if row.margin == 0 and not order:
+            results = []  # the default setting was not chosen for a low error
         tried = tuple(trials), reference, tuple(screening), tuple(order)
         return Cell(row, column, *tried, tuple(finals), tuple(results), trials_left)
+
+    def _likely(self, row: Row, column: Column, methods: Sequence[Method]) -> list[int]:
+        """What the short trials alone would choose, if they have ended; empty if they are not what is asked for."""
+        if not column.finalists_in_full:
+            return []
+        return self._selected(row, replace(column, finalists_in_full=False), methods)[3]
 
     def _best_other(self, column: Column) -> str | None:
         """Of the paper's rows with one seed, the best one on validation data; None until all are decided.
@@ -167,7 +184,11 @@ class Book:
         first, _ = tried[0]
         plain = None if first.reference is None else first.reference.mean.get("error")
         margin = None if plain is None else first.row.margin
-        best, *_ = ranked([trial.mean for _, trial in tried], kind=self.protocol.kind, margin=margin, reference=plain)
+        means = [trial.mean for _, trial in tried]
+        if margin is None:
+            best = min(range(len(means)), key=lambda index: (means[index]["error"], means[index]["nll"]))
+        else:
+            best, *_ = ranked(means, kind=self.protocol.kind, margin=margin, reference=plain)
         return tried[best][0].row.key
 
     def _selected(
@@ -191,13 +212,14 @@ class Book:
                 kind=self.protocol.kind,
                 margin=None if error is None else row.margin,
                 reference=error,
-                simplest=[simplicity(make_method(row.method, trial.hyper)) for trial in trials],
+                simplest=[simplicity(make_method(row.method, trial.hyper), row) for trial in trials],
             )
 
         def worth_a_second_seed(tried: Sequence[int]) -> list[int]:
             trials = [self._trial(methods[index], column, 1) for index in tried]
             order = order_of(trials)
-            hopes = order if row.margin is not None else hopeful([trial.mean for trial in trials], order)
+            by_error = row.margin is None and not column.finalists_in_full
+            hopes = hopeful([trial.mean for trial in trials], order) if by_error else order
             return [tried[place] for place in hopes]
 
         def good(index: int, seeds: int) -> bool | None:
@@ -227,9 +249,11 @@ class Book:
         order = [] if left else [finalists[index] for index in order_of([trials[index] for index in finalists])]
         return trials, reference, screening, order, left
 
-    def _trial(self, method: Method, column: Column, seeds: int) -> Trial:
-        runs = tuple(self._config(method, column, seed=seed, trial=True) for seed in TRIAL_SEEDS[:seeds])
-        return Trial(method.settings(), runs, tuple(map(self.result, runs)))
+    def _trial(self, method: Method, column: Column, runs: int) -> Trial:
+        """The first so many runs of a setting: see :func:`_trial_budgets`."""
+        budgets = _trial_budgets(method, column)[:runs]
+        configs = tuple(self._config(method, column, budget, trial=True) for budget in budgets)
+        return Trial(method.settings(), configs, tuple(map(self.result, configs)))
 
     def cells(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
         """Return the cells of these rows and columns, or of all."""
@@ -271,11 +295,12 @@ class Book:
         """Return the unfinished trials of a cell, and stand-ins for further expected ones, to estimate their cost."""
         left = [config for config in cell.trial_runs if self.result(config) is None]
         known = {config.id for config in cell.trial_runs}
-        column = self.protocol.column(cell.column.select_on) if cell.column.select_on else cell.column
+        column = self.protocol.chooser(cell.column)
+        methods = [make_method(cell.row.method, trial.hyper) for trial in cell.trials]
         every = (
-            self._config(make_method(cell.row.method, trial.hyper), column, seed=seed, trial=True)
-            for seed in reversed(TRIAL_SEEDS)
-            for trial in cell.trials
+            self._config(method, column, _trial_budgets(method, column)[place], trial=True)
+            for place in reversed(range(SEEDS))
+            for method in methods
         )
         unknown = (config for config in every if config.id not in known)
         return [*left, *itertools.islice(unknown, cell.trials_left - len(left))]
@@ -337,7 +362,7 @@ class Book:
             raise RecordError(f"{record.folder} holds the result of another run, {result['run']}")
         return result
 
-    def _config(self, method: Method, column: Column, *, seed: int, trial: bool = False) -> Config:
+    def _config(self, method: Method, column: Column, budget: Budget, *, trial: bool = False) -> Config:
         held_out = trial or self.protocol.on_validation
         return resolve(
             method,
@@ -348,10 +373,16 @@ class Book:
             normalise=column.normalise,
             n_valid=column.n_valid if held_out else 0,
             n_train=column.n_train,
-            budget=column.budget_of(method, seed, trial=trial),
+            budget=budget,
             arithmetic=ARITHMETIC,
             split=self._splits.get(column.data, column.split),
         )
+
+
+def _trial_budgets(method: Method, column: Column) -> tuple[Budget, ...]:
+    """The budgets of a setting's trials: a short one for all settings, then that of the finalists."""
+    first, second = (column.budget_of(method, seed, trial=True) for seed in TRIAL_SEEDS)
+    return first, (column.budget_of(method, first.seed) if column.finalists_in_full else second)
 
 
 def _recorded_checksums(records: Path) -> dict[str, str]:

@@ -231,7 +231,7 @@ def _cell(book: Book, cell: Cell) -> TableCell:
         curves=tuple(map(threshold_curve, ended)),
         by_seed=_by_seed(book, cell) if cell.decided else (),
         edges=_edges(cell),
-        validation_n=len(cell.chosen.runs) - cell.chosen.left if cell.chosen else 0,
+        validation_n=len(cell.chosen.decisive) if cell.chosen else 0,
         other_epochs=_other_epochs(older, cell.column),
     )
 
@@ -256,12 +256,12 @@ def _by_seed(book: Book, cell: Cell) -> tuple[SeedRun, ...]:
 
 
 def _edges(cell: Cell) -> tuple[str, ...]:
-    """The numbers of the chosen setting that are the lowest or the highest of at least three that were tried."""
+    """The numbers of the chosen setting that are the lowest or the highest of those that were tried."""
     chosen = _knobs(cell, cell.chosen) or {}
     found = []
     for name, value in chosen.items():
         tried = {trial.hyper[name] for trial in cell.trials if isinstance(trial.hyper[name], float)}
-        if len(tried) > 2 and value in (min(tried), max(tried)):
+        if len(tried) > 1 and value in (min(tried), max(tried)):
             found.append(name)
     return tuple(found)
 

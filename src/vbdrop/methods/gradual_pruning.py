@@ -61,7 +61,7 @@ class GradualPruning(Method):
     title: ClassVar[str] = "Gradual pruning"
     paper: ClassVar[str] = "Zhu and Gupta 2017, arXiv:1710.01878"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"sparsity": (0.95, 0.97, 0.98, 0.985, 0.99, 0.995)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"sparsity": (0.95, 0.97, 0.98, 0.99, 0.995, 0.998)}
 
     sparsity: float = 0.95
     start: float = 0.1

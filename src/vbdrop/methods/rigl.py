@@ -104,7 +104,7 @@ class RigL(Method):
     title: ClassVar[str] = "RigL"
     paper: ClassVar[str] = "Evci et al. 2020, ICML"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"sparsity": (0.95, 0.97, 0.98, 0.985, 0.99, 0.995)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"sparsity": (0.95, 0.97, 0.98, 0.99, 0.995, 0.998)}
 
     sparsity: float = 0.95
     distribution: Literal["erk", "uniform"] = "erk"
