@@ -9,7 +9,6 @@ Only records whose arithmetic does not change with the kernels are picked: those
 """
 
 import argparse
-import json
 import os
 import random
 import subprocess
@@ -18,15 +17,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from vbdrop.experiments import Record, all_records
+from vbdrop.experiments import Record, all_records, compare, record_of
 from vbdrop.experiments.environment import commit
+from vbdrop.experiments.spread import spreads, verdict_on
 from vbdrop.experiments.table_runs import ARITHMETIC
+from vbdrop.train import RecordError
 
 PROJECT = Path(__file__).resolve().parents[1]
-GOOD = ("equal", "within the recorded spread")
-"""The verdicts of ``vbdrop rerun`` for which the exit code is 0."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
                 with sources(tree, Path(folder)) as source:
                     verdict = again(record, source, Path(folder) / tree / "again", asked.data_dir)
                 print(f"{record.folder.name} {name}, {tree[:12]}: {verdict}", flush=True)
-                bad += verdict not in GOOD
+                bad += verdict in FAULTS or verdict.startswith("failed")
     return int(bad > 0)
 
 
@@ -63,7 +61,7 @@ def made_at(record: Record) -> str:
 
 
 def candidates(records: Path, seconds: float = float("inf")) -> list[Record]:
-    """Return the records that can be repeated at their own commit.
+    """Return the records that can be repeated at their own commit: all of each was made there.
 
     Args:
         records: The folder of records.
@@ -71,10 +69,16 @@ def candidates(records: Path, seconds: float = float("inf")) -> list[Record]:
     """
     found = []
     for record in all_records(records):
-        if not record.finished or record.config.arithmetic != ARITHMETIC:
+        try:
+            if not record.finished or record.config.arithmetic != ARITHMETIC:
+                continue
+            sessions = record.environment["sessions"]
+            spent = sum(session.get("seconds", 0.0) for session in sessions)
+            commits = {session["versions"].get("commit", "") for session in sessions}
+        except (RecordError, KeyError) as error:
+            print(f"{record.folder.name} is left out: {error}", file=sys.stderr)
             continue
-        spent = sum(session.get("seconds", 0.0) for session in record.environment["sessions"])
-        if spent <= seconds and is_known(made_at(record)):
+        if spent <= seconds and len(commits) == 1 and is_known(*commits):
             found.append(record)
     return found
 
@@ -119,13 +123,16 @@ def sources(name: str, folder: Path) -> Iterator[Path]:
 
 
 def again(record: Record, source: Path, folder: Path, data_dir: Path | None = None) -> str:
-    """Repeat a recorded run with given sources, and return the verdict of ``vbdrop rerun``.
+    """Repeat a recorded run with given sources, and judge it by today's rules.
 
     Args:
         record: The record.
         source: The folder with the package.
         folder: Where the new run gets its own folder.
         data_dir: Where the data are.
+
+    Returns:
+        The verdict of ``vbdrop rerun``, or why the run failed.
     """
     data = [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
     command = [sys.executable, "-m", "vbdrop", "rerun", str(record.folder.resolve()), "--records", str(folder), *data]
@@ -137,11 +144,10 @@ def again(record: Record, source: Path, folder: Path, data_dir: Path | None = No
         env={**os.environ, **threads, "PYTHONPATH": str(source)},
         cwd=source,
     )
-    try:
-        found: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
+    made = record_of(record.config, folder)
+    if not made.finished:
         return f"failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
-    return str(found["verdict"])
+    return verdict_on(compare(record, made), spreads(record, made))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,15 @@ def test_a_claim_does_not_hold_before_all_its_comparisons_have_been_made():
     assert found.reason.endswith("2 comparisons still to be made.")
 
 
+def test_a_smaller_network_at_an_equal_error_is_no_difference_in_points():
+    smaller = replace(contest(0.01, 0.0, 0.02), decisive=contest(-1.0, -1.01, -0.99).error, basis="equal error")
+    found = judge("A claim.", [smaller])
+    assert found.word == "holds"
+    assert "no trade-off: 1, 1 by size at an equal error; beyond chance" in found.reason
+    both = judge("A claim.", [smaller, contest(*BETTER)]).reason
+    assert "no trade-off: 2, by -0.30 to -0.30 points, 1 by size at an equal error; beyond chance" in both
+
+
 def test_many_comparisons_need_stronger_evidence():
     weak = contest(-0.30, -0.40, -0.20)
     assert weak.error.p == pytest.approx(0.0351, abs=1e-4)

@@ -82,6 +82,16 @@ def test_smaller_and_more_often_right_is_better(make):
     assert versus(whole).rows[0][4:] == ("-44 %, -44 % to -44 %", "error: VBD (high sparsity) is smaller, too")
 
 
+@pytest.mark.parametrize("gap", [-0.003, 0.003])
+def test_at_an_equal_error_the_size_decides_whatever_the_sign_of_the_noise(make, gap):
+    vbd, vd = [(1.6 + gap, 39), (1.7 + gap, 40), (1.65 + gap, 38)], [(1.6, 14.0), (1.7, 14.1), (1.65, 13.9)]
+    whole = make(5, "lenet-500-300", vbd, vd)
+    (found,) = compared(whole)
+    assert (found.basis, found.decisive.mean, found.decisive.p < 0.05) == ("equal error", -found.size.mean, True)
+    assert found.decisive.low < found.decisive.mean < found.decisive.high < 0
+    assert versus(whole).rows[0][5] == "size, at errors equal to within 0.2 points"
+
+
 def test_smaller_and_less_often_right_is_a_trade_off(make):
     vbd, vd = [(2.0, 90.0), (2.1, 90.0), (2.2, 90.0)], [(1.9, 50.0), (2.0, 50.0), (1.8, 50.0)]
     whole = make(4, "lenet-300-100", vbd, vd)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from tests.stress import only_in_stress
 from tools.check_records import PROJECT, again, candidates, is_known, pick
 
@@ -45,6 +46,25 @@ def test_only_what_can_be_made_again_is_picked(tmp_path):
         rename_commit(record, name)
     assert [record.folder for record in candidates(tmp_path)] == [good.folder] * is_known(known)
     assert candidates(tmp_path, seconds=0.0) == []
+
+
+@pytest.mark.parametrize("damaged", ["config.json", "environment.json"])
+def test_a_damaged_record_is_left_out_and_named(tmp_path, capsys, damaged):
+    record = tiny(tmp_path)
+    (record.folder / damaged).write_text("{")
+    assert candidates(tmp_path) == []
+    assert f"{record.folder.name} is left out: " in capsys.readouterr().err
+
+
+def test_a_run_of_two_commits_cannot_be_made_again_at_one(tmp_path):
+    record = tiny(tmp_path)
+    path = record.folder / "environment.json"
+    (session,) = json.loads(path.read_text())["sessions"]
+    known = {**session, "versions": {**session["versions"], "commit": commit().rstrip("+")}}
+    path.write_text(json.dumps({"sessions": [known]}))
+    assert len(candidates(tmp_path)) == is_known(known["versions"]["commit"])
+    path.write_text(json.dumps({"sessions": [session | {"versions": {"commit": "0" * 40}}, known]}))
+    assert candidates(tmp_path) == []
 
 
 @only_in_stress

@@ -7,7 +7,7 @@ from typing import get_args
 from vbdrop.experiments import PROTOCOLS, Book, table
 from vbdrop.experiments.paired import LEAST, LEVEL
 from vbdrop.experiments.verdicts import Verdict, Word, verdicts
-from vbdrop.experiments.versus import Contest, size_difference
+from vbdrop.experiments.versus import EQUAL, Contest, size_difference
 
 
 def in_short(records: Path) -> str:
@@ -69,6 +69,7 @@ def _line(each: Contest) -> str:
     decides = {
         "error": "the error",
         "one size": "the error at one size",
+        "equal error": f"the size: the errors are equal to within {EQUAL:g} points",
         "dominance": "the error: one is smaller and better",
         "trade-off": "nothing: one is smaller, the other better",
     }[each.basis]

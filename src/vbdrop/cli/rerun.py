@@ -12,7 +12,7 @@ from vbdrop.cli.console import err, out, print_json, verb
 from vbdrop.cli.options import AsJson, DataDir
 from vbdrop.cli.train import make
 from vbdrop.experiments import Comparison, Record, compare, record_of
-from vbdrop.experiments.spread import Spread, spreads
+from vbdrop.experiments.spread import FAULTS, Spread, Verdict, spreads, verdict_on
 from vbdrop.train import RecordError
 
 app = verb()
@@ -54,24 +54,14 @@ def rerun(
     torch.set_num_threads(threads or _threads(recorded))
     again = make(config, records, data_dir, weights=False)
     found, likely = compare(recorded, again), spreads(recorded, again)
-    verdict = _verdict(found, likely)
+    verdict = verdict_on(found, likely)
     if as_json:
         facts = {"run": config.name, "again": str(again.folder), "equal": found.equal, "verdict": verdict}
         print_json({**facts, **asdict(found), "spreads": [asdict(each) for each in likely]})
     else:
         _print(found, likely, verdict, run, again.folder)
-    if verdict not in (EQUAL, WITHIN):
+    if verdict in FAULTS:
         raise typer.Exit(1)
-
-
-EQUAL, DIFFERENT = "equal", "different"
-WITHIN, OUTSIDE = "within the recorded spread", "outside the recorded spread"
-
-
-def _verdict(found: Comparison, likely: tuple[Spread, ...]) -> str:
-    if found.equal or not found.elsewhere:
-        return EQUAL if found.equal else DIFFERENT
-    return WITHIN if likely and all(each.within for each in likely) else OUTSIDE
 
 
 def _threads(record: Record) -> int:
@@ -82,20 +72,20 @@ def _threads(record: Record) -> int:
         return 1
 
 
-def _print(found: Comparison, likely: tuple[Spread, ...], verdict: str, run: Path, again: Path) -> None:
+def _print(found: Comparison, likely: tuple[Spread, ...], verdict: Verdict, run: Path, again: Path) -> None:
     console = out()
     compared = ", ".join(f"{count:,} of {name}" for name, count in found.fields.items())
     console.print(f"{run}\n{again}", style="dim", soft_wrap=True)
     if found.equal:
         console.print(Text("The same to the last bit.", style="bold green"))
     else:
-        if verdict != DIFFERENT:
-            style = "bold green" if verdict == WITHIN else "bold red"
+        if verdict != "different":
+            style = "bold red" if verdict in FAULTS else "bold green"
             console.print(Text(f"Different bits, made elsewhere; {verdict}.", style=style))
             for each in likely:
                 console.print(Text(f"  {each}"))
         count = len(found.differences)
-        style = "bold red" if verdict == DIFFERENT else ""
+        style = "bold red" if verdict == "different" else ""
         console.print(Text("A field differs:" if count == 1 else f"{count:,} fields differ:", style=style))
         for difference in found.differences[:SHOWN]:
             console.print(Text(f"  {difference}"), soft_wrap=True)

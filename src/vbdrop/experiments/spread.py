@@ -8,8 +8,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from vbdrop.experiments.comparison import Comparison
 from vbdrop.experiments.config import Config
 from vbdrop.experiments.records import Record, all_records
 from vbdrop.train import RecordError
@@ -48,6 +49,27 @@ class Spread:
         where = "within" if self.within else "outside"
         seeds = "one recorded seed" if self.seeds == 1 else f"{self.seeds} recorded seeds"
         return f"{self.figure} {self.again:.2f}, {where} {self.low:.2f} to {self.high:.2f} of {seeds}"
+
+
+Verdict: TypeAlias = Literal["equal", "different", "within the recorded spread", "outside the recorded spread"]
+"""What a repeated run shows; only the second and the last are a fault."""
+
+FAULTS: tuple[Verdict, ...] = ("different", "outside the recorded spread")
+
+
+def verdict_on(found: Comparison, likely: Sequence[Spread]) -> Verdict:
+    """Judge a repeated run: its bits where nothing that determines them differs, elsewhere its figures.
+
+    Args:
+        found: The comparison of both records.
+        likely: Its figures beside those of the recorded seeds.
+    """
+    if found.equal:
+        return "equal"
+    if not found.elsewhere:
+        return "different"
+    within = bool(likely) and all(each.within for each in likely)
+    return "within the recorded spread" if within else "outside the recorded spread"
 
 
 def spreads(recorded: Record, again: Record) -> tuple[Spread, ...]:

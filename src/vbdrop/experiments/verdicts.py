@@ -111,7 +111,7 @@ def verdicts(tables: Mapping[int, Table]) -> list[Verdict]:
         compared = [(tables[number], claim.pairs(tables[number])) for number in claim.tables]
         found = [each for whole, some in compared for each in contests(whole, some)]
         unmade = sum(
-            ours.seeds >= LEAST and contest(whole, ours, rival) is None
+            min(ours.seeds, rival.seeds) >= LEAST and contest(whole, ours, rival) is None
             for whole, some in compared
             for ours, rival in some
         )
@@ -137,7 +137,7 @@ def judge(claim: str, found: Sequence[Contest], unmade: int = 0, lacking: str = 
     Args:
         claim: The claim.
         found: The comparisons; in each, a negative difference is in favour of the claim.
-        unmade: How many comparisons are still missing for which our method gets enough runs to decide.
+        unmade: How many comparisons are still missing for which both methods get enough runs to decide.
         lacking: What is missing if there is no comparison at all, as a sentence.
     """
     word, reason = _judged(found, unmade) if found else ("undecided", lacking)
@@ -145,7 +145,8 @@ def judge(claim: str, found: Sequence[Contest], unmade: int = 0, lacking: str = 
 
 
 def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
-    decisive = [each.decisive for each in found if each.decisive is not None and each.decisive.p is not None]
+    able = [each for each in found if each.decisive is not None and each.decisive.p is not None]
+    decisive = [each.decisive for each in able if each.decisive is not None]
     counted, left = _counted(found), f" {_number(unmade)} still to be made." if unmade else ""
     if not decisive:
         none = f"None can decide: each has fewer than {LEAST} pairs of runs or is a trade-off."
@@ -154,9 +155,13 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     means = [each.mean for each in decisive]
     sure = [mean for mean, value in zip(means, values, strict=True) if value < 1 - LEVEL]
     better, worse = sum(mean < 0 for mean in sure), sum(mean > 0 for mean in sure)
+    points = [each.mean for each, one in zip(decisive, able, strict=True) if one.basis != "equal error"]
+    by = f", by {min(points):+.2f} to {max(points):+.2f} points" if points else ""
+    if len(points) < len(means):
+        by += f", {len(means) - len(points)} by size at an equal error"
     reason = (
-        f"{counted} Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}, by "
-        f"{min(means):+.2f} to {max(means):+.2f} points; beyond chance at {100 * (1 - LEVEL):.0f} % after Holm's "
+        f"{counted} Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}{by}; "
+        f"beyond chance at {100 * (1 - LEVEL):.0f} % after Holm's "
         f"correction: {better} for the claim, {worse} against it.{left}"
     )
     planned = sum(each.seeds >= LEAST for each in found) + unmade

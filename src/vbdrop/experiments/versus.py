@@ -3,13 +3,14 @@
 In a table of errors the errors decide. Where networks also differ in size, one figure alone decides nothing:
 
 1. if both are close in size, thresholds cut each pair to one size, and the errors there decide;
-2. otherwise, if one of them is smaller and also has the lower mean error, the errors decide;
-3. otherwise one is smaller and the other more often right: that is a trade-off, and nothing is decided.
+2. otherwise, if the interval of the difference of errors lies within `EQUAL` points, they are equal, and sizes decide;
+3. otherwise, if one of them is smaller and also has the lower mean error, the errors decide;
+4. otherwise one is smaller and the other more often right: that is a trade-off, and nothing is decided.
 """
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from vbdrop.experiments.curves import at_one_size
@@ -17,8 +18,12 @@ from vbdrop.experiments.paired import COUNTED, LEVEL, Paired, paired
 from vbdrop.experiments.tables import SeedRun, Table, TableCell
 from vbdrop.sheets import Sheet
 
-Basis: TypeAlias = Literal["error", "one size", "dominance", "trade-off"]
-"""What decides: the errors; those at one size; those of networks of which one is smaller and better; or nothing."""
+Basis: TypeAlias = Literal["error", "one size", "equal error", "dominance", "trade-off"]
+"""What decides: the errors; those at one size; the sizes, at an equal error; the errors of networks of which one is
+smaller and better; or nothing."""
+
+EQUAL = 0.2
+"""Two errors are equal if the interval of their difference lies within this many points on both sides of zero."""
 
 BY_ERROR: Basis = "error"
 
@@ -36,7 +41,8 @@ class Contest:
         rival: The title of the other.
         error: The difference of the errors in points, each network at its own size.
         size: The difference of the logarithms of how many times fewer weights remain; None in a table of errors.
-        decisive: The difference of errors that decides; None for a trade-off.
+        decisive: The difference that decides, negative in our favour: of errors or, at an equal error, of the logarithms
+            of the sizes; None for a trade-off.
         basis: What decides.
         seeds: How many pairs of runs the table asks for.
     """
@@ -82,9 +88,17 @@ def _decisive(ours: TableCell, rival: TableCell, error: Paired, size: Paired) ->
     if len(same) == error.n:
         first, second = ({seed: getattr(each, name) for seed, each in same.items()} for name in ("first", "second"))
         return paired(first, second, COUNTED), "one size"
+    if error.low is not None and error.high is not None and error.low >= -EQUAL and error.high <= EQUAL:
+        return _smaller_first(size), "equal error"
     if size.mean * error.mean < 0:
         return error, "dominance"
     return None, "trade-off"
+
+
+def _smaller_first(size: Paired) -> Paired:
+    """The difference of the logarithms of the sizes, from that of how many times fewer weights remain."""
+    low, high = (None if end is None else -end for end in (size.high, size.low))
+    return replace(size, mean=-size.mean, low=low, high=high)
 
 
 def _by_seed(cell: TableCell, figure: Callable[[SeedRun], float]) -> dict[int, float]:
@@ -163,6 +177,8 @@ def _decided(each: Contest) -> str:
         return "a trade-off: nothing"
     if each.basis == "one size":
         return f"error at one size: {each.decisive}"
+    if each.basis == "equal error":
+        return f"size, at errors equal to within {EQUAL:g} points"
     if each.basis == "dominance":
         return f"error: {each.ours if each.error.mean < 0 else each.rival} is smaller, too"
     return "error"
