@@ -61,11 +61,14 @@ def results(records: Path) -> str:
     errors = {number: [c for c in _run(number, records) if c.column.key == key] for number, key in ERRORS.items()}
     parts = []
     if weights:
-        parts.append("Fewer weights, MNIST; how many times fewer are not zero:\n\n" + _fewer_weights(weights))
+        parts.append(
+            'Fewer weights, MNIST. The columns "fewer weights" say how many times fewer non-zero weights are left:\n\n'
+            + _fewer_weights(weights)
+        )
     if neurons:
         parts.append(
-            "Fewer neurons, MNIST; how many times fewer weights there are between those that are left (the paper's "
-            "computed from its neurons):\n\n" + _fewer_neurons(neurons)
+            'Fewer neurons, MNIST. The columns "fewer weights" say how many times fewer weights connect the neurons '
+            "that are left (for the paper, computed from the neuron counts it reports):\n\n" + _fewer_neurons(neurons)
         )
     if any(errors.values()):
         parts.append("Learned rates as a regulariser, test error in %:\n\n" + _errors(errors))
@@ -155,7 +158,7 @@ def _note(cells: list[TableCell]) -> str:
     if any(cell.is_by_default for cell in cells):
         said.append("\\* with default settings, not yet chosen on validation data.")
     if any(cell.older for cell in cells):
-        said.append("† older runs, with other arithmetic; not comparable with the rest.")
+        said.append("† runs of an older version, whose arithmetic differs; not comparable with the rest.")
     said += _epochs(cells)
     said.append("`docs/results.md` says which of the paper's claims are decided.")
     return f"{' '.join(said)}\n"

@@ -101,7 +101,7 @@ def test_what_is_broken_is_built_again_and_said(built, compiler, caplog, damage)
     assert build(compiler, QUICK) == built
     assert why_broken(built) is None
     assert len(built.read_bytes()) == len(sound)
-    assert f"{built} are rebuilt: " in caplog.text
+    assert f"{built} is being rebuilt: " in caplog.text
     assert not built.is_symlink()
     load(built)
 

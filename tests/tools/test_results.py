@@ -36,7 +36,7 @@ def test_runs_that_the_table_does_not_ask_for_are_marked(tmp_path, record):
     record(seed=0, error=1.5, arithmetic="kernels")
     text = results(tmp_path)
     assert "| LeNet-300-100 | **VBD (high sparsity)** | 1.50 † | 1.76 | 91x | 81x |" in text
-    assert "† older runs, with other arithmetic; not comparable with the rest." in text
+    assert "† runs of an older version, whose arithmetic differs; not comparable with the rest." in text
     assert "`docs/results.md` says which of the paper's claims are decided." in text
     assert "CIFAR-10" not in text
     record(seed=0, error=1.7)

@@ -46,7 +46,7 @@ def compress(
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page on the walk to --target: .html.", show_default=False),
+        typer.Option(metavar="FILE", help="Write a page on how the run got to --target: .html.", show_default=False),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the small network: .safetensors.", show_default=False)

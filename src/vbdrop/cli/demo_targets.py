@@ -77,7 +77,7 @@ def show_targets(
         console.print()
         console.print(Text(f"{name}, asked for {goal.target}", style="bold"))
         console.print(grid(("", "before", "after", ""), rows))
-        console.print(f"{page}  the walk to this size", soft_wrap=True)
+        console.print(f"{page}  how the run got to this size", soft_wrap=True)
 
 
 def _latency(network: torch.nn.Module, result: ShrinkResult, path: Path) -> list[tuple[str, ...]]:

@@ -73,4 +73,9 @@ Output = Annotated[
     ),
 ]
 
-TARGET_HELP = "How small: macs=5, weights=20, max_bytes=50 kB, max_latency=2 ms."
+TARGET_HELP = (
+    "How small: macs=5 for 5 times fewer multiply-adds; likewise weights, parameters and latency. Limits: max_weights, "
+    "max_macs, max_bytes=50 kB, max_latency=2 ms. within=0.3: as small as possible, with an error at most 0.3 higher "
+    "(percentage points, for classes). Further settings (train, refine, unit, runtime, batch, round_to) are joined by "
+    "commas: macs=5,round_to=8."
+)

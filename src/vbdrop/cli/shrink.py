@@ -33,6 +33,7 @@ EXAMPLES = """\b
 vbdrop shrink mymodule:make_model --data mymodule:loaders --target macs=5 --epochs 20 --out small/
 vbdrop shrink mymodule:make_model --data mymodule:loaders --target "max_bytes=50 kB" --epochs 20 --out small/
 vbdrop shrink mymodule:make_model --data mymodule:loaders --target macs=2 --target macs=5 --epochs 20 --out both/
+vbdrop shrink mymodule:make_model --data mymodule:loaders --target "weights=3,train=0" --epochs 20 --out small/
 """
 
 CHECKPOINT, RESULT = "run.pt", "result.json"
@@ -104,8 +105,9 @@ def shrink_model(
     """Shrink your own model to a target size.
 
     The folder gets the small model as safetensors, as ONNX and C if the model can be exported, larger models kept
-    along the way, result.json, and a page that shows the walk to that size and lets you choose among these models. If
-    the run is killed, the same command resumes it. With several targets, each gets its own subfolder.
+    along the way, result.json, and a page that shows how the run got to that size, step by step, and lets you choose
+    among these models. If the run is killed, the same command resumes it. With several targets, each gets its own
+    subfolder.
     """
     check_on(on)
     requests = {}

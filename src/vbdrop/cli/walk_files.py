@@ -26,7 +26,7 @@ def write_walk(result: ShrinkResult, page: Path, name: str) -> tuple[list[str], 
         shown["file"] = f"{name}-{kept.times:.1f}x.safetensors"
         lines.append(_line(page.parent / shown["file"], kept.save(page.parent / shown["file"])))
     write_page(render_walk(figures), page)
-    return [*lines, f"{page}, the walk: open it in a browser"], figures
+    return [*lines, f"{page}, how the run got to that size: open it in a browser"], figures
 
 
 def _line(path: Path, size: int) -> str:

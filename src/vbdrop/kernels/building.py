@@ -68,7 +68,7 @@ def build(compiler: str, *extra: str) -> Path:
     if (reason := why_broken(path)) is None:
         return path
     if path.exists():
-        log.warning("the compiled kernels in %s are rebuilt: %s", path, reason)
+        log.warning("the library of compiled kernels %s is being rebuilt: %s", path, reason)
     content = _compiled(compiler, flags)
     if why_broken(path) is None:  # another process was faster, and may be about to load it
         return path
