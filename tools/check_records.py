@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vbdrop.experiments import Record, all_records, compare, record_of
 from vbdrop.experiments.environment import commit
-from vbdrop.experiments.spread import spreads, verdict_on
+from vbdrop.experiments.spread import FAULTS, spreads, verdict_on
 from vbdrop.experiments.table_runs import ARITHMETIC
 from vbdrop.train import RecordError
 

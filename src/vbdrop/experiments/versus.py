@@ -41,8 +41,8 @@ class Contest:
         rival: The title of the other.
         error: The difference of the errors in points, each network at its own size.
         size: The difference of the logarithms of how many times fewer weights remain; None in a table of errors.
-        decisive: The difference that decides, negative in our favour: of errors or, at an equal error, of the logarithms
-            of the sizes; None for a trade-off.
+        decisive: The difference that decides, negative in our favour: of errors or, at an equal error, of the
+            logarithms of the sizes; None for a trade-off.
         basis: What decides.
         seeds: How many pairs of runs the table asks for.
     """
