@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vbdrop.targets.batches import Batches
-from vbdrop.targets.losses import checked_loss, default_loss, error_of, standard_error
+from vbdrop.targets.losses import are_classes, checked_loss, class_axis, default_loss, error_of, standard_error
 
 
 def test_classes_have_a_cross_entropy_and_numbers_squares():
@@ -52,6 +52,22 @@ def test_classes_may_be_on_the_last_axis_if_the_loss_has_them_there(steps):
     by_step = lambda outputs, targets: default_loss(outputs.flatten(0, 1), targets.flatten())  # noqa: E731
     assert error_of(nn.Identity(), batches, by_step) == 0.0
     assert error_of(nn.Identity(), Batches((right.mT, y), "valid", nn.Linear(3, 3)), default_loss) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 3), (4, 2, 3)])
+@pytest.mark.parametrize("axis", [1, -1])
+def test_a_single_output_is_no_vector_of_classes(shape, axis):
+    """The largest of one output is always the first: the loss says how good a single logit is."""
+    targets = torch.ones(shape).long()
+    outputs = torch.full(shape, 2.0).unsqueeze(axis)
+    by_logit = lambda outputs, targets: nn.functional.binary_cross_entropy_with_logits(  # noqa: E731
+        outputs.squeeze(axis), targets.float()
+    )
+    assert not are_classes(outputs, targets)
+    assert class_axis(outputs, targets, by_logit) is None
+    batches = Batches((outputs, targets), "valid", nn.Linear(1, 1))
+    assert error_of(nn.Identity(), batches, by_logit) == pytest.approx(by_logit(outputs, targets).item())
+    assert standard_error(3.0, nn.Identity(), batches) == 0.0
 
 
 class Refuses(nn.Linear):

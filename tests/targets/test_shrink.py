@@ -70,6 +70,19 @@ def test_regression_with_a_loss_of_ones_own():
     assert result.error < 0.5  # always zero would have 1.2
 
 
+def test_a_single_logit_with_integer_targets_is_judged_by_its_loss():
+    x, y = (torch.from_numpy(each) for each in rings(200))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 1)).double()
+    loss = lambda outputs, targets: nn.functional.binary_cross_entropy_with_logits(  # noqa: E731
+        outputs.squeeze(1), targets.to(outputs)
+    )
+    target = vbdrop.Target(within=0.1, train=0.0)
+    result = vbdrop.shrink(model, (x, y), valid=(x, y), target=target, epochs=3, lr=0.01, loss=loss)
+    assert result.error_before == pytest.approx(loss(model(x), y).item())
+    assert result.error == pytest.approx(loss(result.model(x), y).item())
+
+
 def test_batch_norm_is_that_of_the_small_network():
     x, y = rings()
     torch.manual_seed(0)

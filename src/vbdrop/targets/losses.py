@@ -88,6 +88,7 @@ def check_finite(batch: ModelBatch, what: str) -> None:
 def error_of(model: nn.Module, batches: Batches, loss: Loss) -> float:
     """The error of a model in eval mode: percent of wrong classes, or the mean loss if targets are numbers.
 
+    A single output, such as a logit, is never a choice among classes, so that integer targets have a mean loss, too.
     Targets of `IGNORED` count neither as right nor as wrong.
 
     Raises:
@@ -146,8 +147,9 @@ def are_classes(outputs: Any, targets: Any) -> bool:  # noqa: ANN401
 def class_axis(outputs: Any, targets: Any, loss: Loss) -> int | None:  # noqa: ANN401
     """The axis of the outputs that runs over classes; None if the targets are not classes.
 
-    It is the second axis, as in torch's cross-entropy, or the last one, for a loss that moves it. If the shapes allow
-    both, the loss decides: it is lower for outputs that are right along the axis that it uses.
+    It is the second axis, as in torch's cross-entropy, or the last one, for a loss that moves it, and has at least two
+    entries. If the shapes allow both, the loss decides: it is lower for outputs that are right along the axis that it
+    uses.
 
     Example:
         >>> steps_first = lambda outputs, targets: default_loss(outputs.movedim(-1, 1), targets)
@@ -166,4 +168,5 @@ def _class_axes(outputs: Any, targets: Any) -> list[int]:  # noqa: ANN401
     if not both or targets.is_floating_point() or outputs.dim() != targets.dim() + 1:
         return []
     axes = sorted({min(1, targets.dim()), targets.dim()})
-    return [axis for axis in axes if outputs.shape[:axis] + outputs.shape[axis + 1 :] == targets.shape]
+    fitting = [axis for axis in axes if outputs.shape[:axis] + outputs.shape[axis + 1 :] == targets.shape]
+    return [axis for axis in fitting if outputs.shape[axis] > 1]
