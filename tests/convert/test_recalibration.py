@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vbdrop import Weights, convert_, recalibrate_
-from vbdrop.convert.recalibration import noisy_norms, without_noise
+from vbdrop.convert.recalibration import BATCH, noisy_norms, without_noise
 
 
 @pytest.fixture
@@ -154,6 +154,14 @@ class TestWithoutNoise:
         for key, value in statistics(copied).items():
             torch.testing.assert_close(value, statistics(expected)[key])
         assert noisy_norms(copied) == []
+
+    @pytest.mark.parametrize("extra", [1, 2])
+    def test_every_example_of_a_tensor_has_the_same_weight(self, extra):
+        """The last examples differ from the rest, and would decide if they were a batch of their own."""
+        model = nn.Sequential(nn.BatchNorm1d(3))
+        x = torch.cat([torch.randn(BATCH, 3), torch.full((extra, 3), 50.0)])
+        mean = without_noise(model, x)[0].running_mean
+        torch.testing.assert_close(mean, x.mean(0), atol=0.01 * extra, rtol=0)
 
     def test_they_can_be_taken_as_they_are(self, model):
         assert without_noise(model, False) is model

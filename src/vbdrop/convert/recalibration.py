@@ -17,7 +17,7 @@ Batches: TypeAlias = Iterable[Tensor | tuple[Tensor, ...] | list[Tensor]]
 """Batches of inputs; if a batch is a tuple or list, its first element is the input."""
 
 BATCH = 256
-"""A tensor of inputs is split into batches of this size."""
+"""A tensor of inputs is split into equal batches of at most this size."""
 
 _recalibrated = set[int]()
 """Fingerprints of the statistics that `recalibrate_` has computed in this process."""
@@ -126,7 +126,12 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
             "`recalibrate` must be a tensor of training inputs, an iterable of batches, False or None; got "
             f"{type(batches).__name__}."
         )
-    return recalibrate_(copied(model), torch.split(batches, BATCH) if isinstance(batches, Tensor) else batches)
+    return recalibrate_(copied(model), _equal_parts(batches) if isinstance(batches, Tensor) else batches)
+
+
+def _equal_parts(x: Tensor) -> tuple[Tensor, ...]:
+    """Batches whose sizes differ by one at most, since each has the same weight in the statistics."""
+    return torch.tensor_split(x, max(1, -(-len(x) // BATCH)))
 
 
 def noisy_norms(model: nn.Module) -> list[str]:
