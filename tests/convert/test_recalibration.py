@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vbdrop import Weights, convert_, recalibrate_
+from vbdrop import Weights, compress, convert_, recalibrate_
 from vbdrop.convert.recalibration import BATCH, noisy_norms, without_noise
 
 
@@ -114,6 +114,46 @@ def test_a_failure_restores_the_statistics_and_the_mode(model, batches, error, m
     assert model[1].momentum == 0.1
 
 
+class TwoHeads(nn.Module):
+    """Its second head is used in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        self.extra = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+    def forward(self, x):
+        return (self.head(x), self.extra(x)) if self.training else self.head(x)
+
+
+UNREACHED = r"no batch reached the BatchNorm layers 'extra\.1', which keep the statistics that they had"
+
+
+def test_a_norm_that_no_batch_reaches_keeps_its_statistics():
+    model = TwoHeads()
+    convert_(model, Weights())
+    for _ in range(3):
+        model(torch.randn(16, 3))
+    before = statistics(model)
+    with pytest.warns(UserWarning, match=UNREACHED) as told:
+        recalibrate_(model, BATCHES)
+    assert [warning.filename for warning in told] == [__file__]
+    changed = {key for key, value in statistics(model).items() if not torch.equal(value, before[key])}
+    assert changed == {"head.1.running_mean", "head.1.running_var"}
+    assert noisy_norms(model) == ["extra.1"]
+
+
+class Uncounted(nn.BatchNorm1d):
+    def forward(self, x):
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, training=self.training)
+
+
+def test_a_norm_that_does_not_count_its_batches_is_reached():
+    model = nn.Sequential(Uncounted(3))
+    recalibrate_(model, [BATCHES[0] + 5])
+    assert (model[0].running_mean > 0.3).all()
+
+
 def test_norms_without_statistics_are_left_alone():
     def never():
         raise AssertionError("a batch was asked for")
@@ -162,6 +202,12 @@ class TestWithoutNoise:
         x = torch.cat([torch.randn(BATCH, 3), torch.full((extra, 3), 50.0)])
         mean = without_noise(model, x)[0].running_mean
         torch.testing.assert_close(mean, x.mean(0), atol=0.01 * extra, rtol=0)
+
+    def test_norms_that_no_batch_reaches_are_told(self):
+        model = TwoHeads()
+        with pytest.warns(UserWarning, match=UNREACHED) as told:
+            compress(model, BATCHES[0], recalibrate=BATCHES)
+        assert [warning.filename for warning in told] == [__file__]
 
     def test_they_can_be_taken_as_they_are(self, model):
         assert without_noise(model, False) is model

@@ -268,6 +268,26 @@ def test_sizes_that_are_tried_are_judged_with_new_statistics_as_those_of_the_wal
     assert run._tolerance._error(model) == expected
 
 
+class Auxiliary(nn.Module):
+    """Its second head is used in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(6, 20), nn.ReLU()), nn.Linear(20, 2)
+        self.extra = nn.Sequential(nn.Linear(20, 2), nn.BatchNorm1d(2))
+
+    def forward(self, x):
+        hidden = self.body(x)
+        return self.head(hidden) + self.extra(hidden) if self.training else self.head(hidden)
+
+
+def test_a_norm_of_an_auxiliary_head_keeps_its_statistics(data):
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=r"no batch reached the BatchNorm layers 'extra\.1'"):
+        result = vbdrop.shrink(Auxiliary(), data, target=vbdrop.Target(weights=3, train=0.0), epochs=2, lr=0.01)
+    assert (result.model.extra[1].running_var != 1).all()
+
+
 def test_an_evaluation_that_fails_leaves_every_module_in_its_mode(data):
     def fails(model):
         assert not any(module.training for module in model.modules())

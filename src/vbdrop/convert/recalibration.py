@@ -1,8 +1,8 @@
 """BatchNorm statistics for a model that was trained with noise and is used without it."""
 
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +23,13 @@ _recalibrated = set[int]()
 """Fingerprints of the statistics that `recalibrate_` has computed in this process."""
 
 
-@torch.no_grad()
 def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
     """Recompute the running statistics of every BatchNorm with the noise off, in place.
 
     In training, a BatchNorm after a noisy layer sees the variance of the noise; in eval mode that variance is gone, and
     statistics that still contain it shift the output.
+
+    A BatchNorm that no batch reaches keeps its statistics, with a warning.
 
     Args:
         model: A model with BatchNorm layers; without any, nothing happens.
@@ -49,33 +50,85 @@ def recalibrate_(model: nn.Module, batches: Batches) -> nn.Module:
         raise TypeError("`batches` must be an iterable of batches, such as a data loader; got one Tensor: write [x].")
     if not isinstance(batches, Iterable):
         raise TypeError(f"`batches` must be an iterable of batches, such as a data loader; got {batches!r}.")
-    norms = list(_norms(model).values())
+    return recalibrate_by_(model, batches, _run, stacklevel=3)
+
+
+def recalibrate_by_(
+    model: nn.Module, batches: Iterable[Any], run: Callable[[nn.Module, Any], object], *, stacklevel: int
+) -> nn.Module:
+    """`recalibrate_` with batches of any kind.
+
+    Args:
+        model: The model.
+        batches: The batches.
+        run: Runs the model on a batch.
+        stacklevel: That of the warning, as in `warnings.warn`.
+
+    Returns:
+        The same model.
+
+    Example:
+        >>> model = nn.Sequential(nn.BatchNorm1d(1))
+        >>> batches = [{"x": torch.tensor([[1.0], [3.0]])}]
+        >>> recalibrate_by_(model, batches, lambda model, batch: model(batch["x"]), stacklevel=2)[0].running_mean
+        tensor([2.])
+    """
+    if missed := _recompute_(model, batches, run):
+        warnings.warn(
+            f"no batch reached the BatchNorm layers {some(missed)}, which keep the statistics that they had. "
+            "Recalibrate with batches that run through them, unless the model does not use them in eval mode.",
+            stacklevel=stacklevel,
+        )
+    return model
+
+
+@torch.no_grad()
+def _recompute_(model: nn.Module, batches: Iterable[Any], run: Callable[[nn.Module, Any], object]) -> list[str]:
+    """Recompute the statistics; the names of the norms that no batch reached, which are as before."""
+    norms = _norms(model)
     if not norms:
-        return model
-    momenta = [norm.momentum for norm in norms]
-    kept = [{name: value.clone() for name, value in norm.named_buffers(recurse=False)} for norm in norms]
+        return []
+    momenta = [norm.momentum for norm in norms.values()]
+    kept = {
+        name: {key: value.clone() for key, value in norm.named_buffers(recurse=False)} for name, norm in norms.items()
+    }
     try:
         with evaluating(model):
-            for norm in norms:
+            for norm in norms.values():
                 norm.reset_running_stats()
                 norm.momentum = None  # a plain average over the batches
                 norm.train()
             seen = 0
             for batch in batches:
-                _run(model, batch)
+                run(model, batch)
                 seen += 1
             if not seen:
                 raise ValueError("`batches` must yield at least one batch; got none.")
     except BaseException:
-        for norm, buffers in zip(norms, kept, strict=True):
-            for name, value in buffers.items():
-                getattr(norm, name).copy_(value)
+        for name, norm in norms.items():
+            _restore_(norm, kept[name])
         raise
     finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
+        for norm, momentum in zip(norms.values(), momenta, strict=True):
             norm.momentum = momentum
-    _recalibrated.update(map(_fingerprint, norms))
-    return model
+    missed = [name for name, norm in norms.items() if _is_reset(norm)]
+    for name in missed:
+        _restore_(norms[name], kept[name])
+    _recalibrated.update(_fingerprint(norm) for name, norm in norms.items() if name not in missed)
+    return missed
+
+
+def _is_reset(norm: BatchNormNd) -> bool:
+    """Whether the statistics are those of a norm that has seen nothing; some classes do not count their batches."""
+    if norm.num_batches_tracked is not None and norm.num_batches_tracked > 0:
+        return False
+    is_zero = norm.running_mean is None or not norm.running_mean.any()
+    return is_zero and (norm.running_var is None or bool((norm.running_var == 1).all()))
+
+
+def _restore_(norm: BatchNormNd, buffers: Mapping[str, Tensor]) -> None:
+    for name, value in buffers.items():
+        norm.get_buffer(name).copy_(value)
 
 
 def _run(model: nn.Module, batch: object) -> None:
@@ -126,7 +179,8 @@ def without_noise(model: nn.Module, batches: Tensor | Batches | Literal[False] |
             "`recalibrate` must be a tensor of training inputs, an iterable of batches, False or None; got "
             f"{type(batches).__name__}."
         )
-    return recalibrate_(copied(model), _equal_parts(batches) if isinstance(batches, Tensor) else batches)
+    parts = _equal_parts(batches) if isinstance(batches, Tensor) else batches
+    return recalibrate_by_(copied(model), parts, _run, stacklevel=4)
 
 
 def _equal_parts(x: Tensor) -> tuple[Tensor, ...]:

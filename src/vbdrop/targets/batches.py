@@ -77,18 +77,6 @@ def described(tree: Any) -> str:  # noqa: ANN401 -- inputs, outputs or targets
     return type(tree).__name__
 
 
-class OnBatches(nn.Module):
-    """A model that takes a whole batch."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: ModelBatch) -> Any:  # noqa: ANN401
-        """The outputs of the batch."""
-        return batch.outputs(self.model)
-
-
 class Batches:
     """Batches for a model, from data in any of the usual forms.
 

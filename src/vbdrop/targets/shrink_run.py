@@ -13,12 +13,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vbdrop.compression import Compressed, compress
-from vbdrop.convert import convert_, param_groups, recalibrate_
+from vbdrop.convert import convert_, param_groups
 from vbdrop.convert.evaluating import evaluating
 from vbdrop.convert.example_inputs import copied
+from vbdrop.convert.recalibration import recalibrate_by_
 from vbdrop.layers.modes import Mode, without_filters
 from vbdrop.objective import ELBO
-from vbdrop.targets.batches import Batches, OnBatches
+from vbdrop.targets.batches import Batches
 from vbdrop.targets.kept_models import STEP, KeptModels
 from vbdrop.targets.losses import Loss, are_classes, check_finite, checked_loss, error_of, standard_error, try_batch
 from vbdrop.targets.path import Stage
@@ -287,9 +288,8 @@ class ShrinkRun:
         return self._recalibrated(plain)
 
     def _recalibrated(self, model: nn.Module) -> nn.Module:
-        batches = [[batch] for batch, _ in zip(self.data, range(RECALIBRATION_BATCHES), strict=False)]
-        recalibrate_(OnBatches(model), batches)  # type: ignore[arg-type]  # the wrapper takes batches
-        return model
+        batches = [batch for batch, _ in zip(self.data, range(RECALIBRATION_BATCHES), strict=False)]
+        return recalibrate_by_(model, batches, lambda model, batch: batch.outputs(model), stacklevel=2)
 
     def _result(self) -> ShrinkResult:
         if self._pursuit is None:
