@@ -49,6 +49,18 @@ def test_a_random_order_has_every_example_once_and_follows_the_seed():
     assert torch.equal(first.sort(0).values, X)
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"),
+    [(1, [1] * 10), (2, [2] * 5), (3, [3, 3, 4]), (4, [4, 4, 2]), (9, [10]), (10, [10]), (11, [10])],
+)
+def test_a_single_example_belongs_to_the_batch_before_it(batch_size, sizes):
+    batches = Batches((X, Y), "train", MODEL, batch_size=batch_size)
+    assert [len(batch) for batch in batches] == sizes
+    assert len(batches) == len(sizes)
+    assert torch.equal(all_of(batches)[0], X)
+    assert len(Batches((X[:1], Y[:1]), "train", MODEL, batch_size=batch_size)) == 1
+
+
 def test_a_dict_has_named_inputs_and_targets():
     batches = Batches({"a": X, "b": X.numpy(), "labels": Y}, "train", MODEL, batch_size=4)
     batch = next(iter(batches))

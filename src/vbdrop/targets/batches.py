@@ -85,7 +85,8 @@ class Batches:
             dict of tensors or arrays with one entry per example.
         what: The name of the argument, for error messages.
         model: The model, whose device and precision the batches take.
-        batch_size: The examples in a batch, for data that does not come in batches.
+        batch_size: The examples in a batch, for data that does not come in batches. If a single example of tensors or
+            arrays would be left over, the last batch has one more, since BatchNorm cannot train on one example.
         shuffle: Whether such data is visited in random order.
         split: Splits a batch, if the default does not fit: the last element of a tuple is the targets; in a dict they
             are under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
@@ -118,7 +119,7 @@ class Batches:
             if len(sizes) != 1:
                 raise ValueError(f"`{what}` must have as many targets as inputs; got {_listed(sorted(sizes))} entries.")
             self.n_examples = sizes.pop()
-            self._length = -(-self.n_examples // batch_size)
+            self._length = _n_batches(self.n_examples, batch_size)
         else:
             self._source = _loader(data, what, batch_size, shuffle)
             self._length = len(self._source)  # type: ignore[arg-type]
@@ -140,7 +141,8 @@ class Batches:
                 yield self._batch(raw)
             return
         order = torch.randperm(self.n_examples) if self._shuffle else torch.arange(self.n_examples)
-        for chosen in torch.split(order, self._batch_size):
+        starts = range(self._batch_size, self._length * self._batch_size, self._batch_size)
+        for chosen in torch.tensor_split(order, list(starts)):
             yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
 
     def generators(self) -> list[torch.Generator]:
@@ -197,6 +199,12 @@ class Batches:
             )
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
+
+
+def _n_batches(n_examples: int, batch_size: int) -> int:
+    """The number of batches, of which the last takes a single example that would be left over."""
+    whole, rest = divmod(n_examples, batch_size)
+    return whole + (rest > (1 if whole else 0))
 
 
 def _is_arrays(data: Any, what: str) -> bool:  # noqa: ANN401
