@@ -85,6 +85,29 @@ def test_a_model_with_gates_in_its_norms_can_be_kept(reshaped, data, tmp_path):
     assert torch.equal(vbdrop.load(tmp_path / "one.safetensors", model=residual())(x), one.model(x))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda model: vbdrop.convert_(model, vbdrop.Weights()), nn.Module.half, lambda model: model.pop(1)],
+    ids=["converted", "half", "without a layer"],
+)
+def test_what_becomes_of_the_original_does_not_matter(change, data):
+    model, target = make(), vbdrop.Target(macs=8, train=0.0)
+    result = vbdrop.shrink(model, data, valid=data, target=target, epochs=4, lr=0.01)
+    assert result.kept
+    change(model)
+    for kept in result.kept:
+        wrong = (kept.model(data[0]).argmax(1) != data[1]).float().mean()
+        assert 100 * float(wrong) == pytest.approx(kept.error)
+
+
+def test_models_are_kept_without_another_copy_of_the_weights():
+    kept = KeptModels(make(), torch.zeros(2, 8), before=100, least=20)
+    kept.add(1, 50, None, make())
+    outlined, devices = kept.models[0].outlined
+    assert all(value.is_meta for value in outlined.state_dict().values())
+    assert set(devices.values()) == {torch.device("cpu")}
+
+
 def test_sizes_are_a_step_apart_and_above_the_result():
     kept = KeptModels(make(), torch.zeros(2, 8), before=100, least=20)
     assert [size for size in (100, 71, 70, 20, 19) if kept.is_next(size)] == [70, 20]

@@ -12,6 +12,7 @@ from torch import nn
 
 from vbdrop.compression import Compressed, Plan, compress, load
 from vbdrop.compression.files.model_file import save
+from vbdrop.compression.files.outline import allocated, outline
 from vbdrop.compression.planning.replaced_modules import note_replaced
 from vbdrop.targets.target import Inputs
 
@@ -29,7 +30,7 @@ class KeptModel:
         times: How many times smaller that is than the whole model.
         error: Its error on validation data; None without such data.
         content: The file of the plain model, with zeros for what is gone; they take almost no space.
-        original: The original model.
+        outlined: The outline of the original model, and the devices of its tensors.
         inputs: Example inputs.
         round_to: The widths of layers that lose units are multiples of this.
     """
@@ -39,7 +40,7 @@ class KeptModel:
     times: float
     error: float | None
     content: bytes = field(repr=False)
-    original: nn.Module = field(repr=False, compare=False)
+    outlined: tuple[nn.Module, dict[str, torch.device]] = field(repr=False, compare=False)
     inputs: Inputs = field(repr=False, compare=False)
     round_to: int = field(default=1, repr=False)
 
@@ -49,7 +50,7 @@ class KeptModel:
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
             path = Path(folder) / "plain.safetensors"
             path.write_bytes(self.content)
-            return compress(load(path, model=self.original), self.inputs, round_to=self.round_to)
+            return compress(load(path, model=allocated(*self.outlined)), self.inputs, round_to=self.round_to)
 
     @property
     def model(self) -> nn.Module:
@@ -69,7 +70,7 @@ class KeptModels:
     """Keeps the models of a run.
 
     Args:
-        original: The original model.
+        original: The original model; what happens to it later does not matter.
         inputs: Example inputs.
         before: The size of the original, in the target's unit.
         least: Models smaller than this are not kept: the final result is about as small.
@@ -89,7 +90,7 @@ class KeptModels:
     """
 
     def __init__(self, original: nn.Module, inputs: Inputs, before: float, least: float, round_to: int = 1) -> None:
-        self._original, self._inputs, self._round_to = original, inputs, round_to
+        self._outlined, self._inputs, self._round_to = outline(original), inputs, round_to
         self._before, self._least = before, least
         self.models: list[KeptModel] = []
 
@@ -120,7 +121,7 @@ class KeptModels:
 
     def _add(self, epoch: int, size: float, error: float | None, content: bytes) -> None:
         times = self._before / size
-        kept = KeptModel(epoch, size, times, error, content, self._original, self._inputs, self._round_to)
+        kept = KeptModel(epoch, size, times, error, content, self._outlined, self._inputs, self._round_to)
         self.models.append(kept)
 
     def state(self) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@ import copy
 import torch
 from torch import nn
 
-from vbdrop.compression.files.outline import filled, outline
+from vbdrop.compression.files.outline import allocated, filled, outline
 
 
 class Aliased(nn.Module):
@@ -71,3 +71,15 @@ def test_recurrent_layers_are_filled():
     again = filled(outline(model)[0], dict(model.state_dict()), {})
     x = torch.rand(2, 5, 3)
     assert torch.equal(again(x)[0], model(x)[0])
+
+
+def test_an_outline_becomes_a_model_that_can_be_loaded_into():
+    model = Aliased()
+    empty, devices = outline(model)
+    again = allocated(empty, devices)
+    assert {value.device for value in again.state_dict().values()} == {torch.device("cpu")}
+    assert torch.equal(again.kept, model.kept)
+    again.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3)
+    assert torch.equal(again(x), model(x))
+    assert all(value.is_meta for value in empty.state_dict().values())

@@ -62,6 +62,23 @@ def filled(model: nn.Module, state: Mapping[str, Tensor], devices: Mapping[str, 
     return copy.deepcopy(model, memo)
 
 
+def allocated(model: nn.Module, devices: Mapping[str, torch.device]) -> nn.Module:
+    """A copy of an outline whose tensors have memory, but arbitrary values: it stands in for a fresh model.
+
+    Args:
+        model: The outline.
+        devices: The device of each tensor, by name.
+
+    Example:
+        >>> allocated(*outline(nn.Linear(2, 1))).weight.device
+        device(type='cpu')
+    """
+    stored = {name: value for name, value in model.state_dict().items() if name in devices}
+    return filled(
+        model, {name: torch.empty_like(value, device=devices[name]) for name, value in stored.items()}, devices
+    )
+
+
 def _like(tensor: Tensor, value: Tensor) -> Tensor:
     """A tensor with other values; a parameter if the original is one."""
     return (
