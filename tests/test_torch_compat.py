@@ -18,6 +18,7 @@ from vbdrop._torch_compat import (
     keep_in_copies_,
     local_shard,
     output_padding,
+    remove_forward_hooks_,
     schema_of,
     shard_like,
     storage_id,
@@ -107,6 +108,14 @@ def test_hooks_of_the_forward_are_seen():
         assert has_forward_hooks(layer)
         handle.remove()
     assert not has_forward_hooks(layer)
+
+
+def test_hooks_of_one_class_are_removed_and_others_stay():
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(nn.Identity())
+    layer.register_forward_hook(lambda *_: None)
+    remove_forward_hooks_(layer, nn.Identity)
+    assert [type(hook) is nn.Identity for hook in layer._forward_hooks.values()] == [False]
 
 
 def test_the_output_padding_reaches_the_requested_size():

@@ -58,6 +58,7 @@ __all__ = [
     "local_shard",
     "output_padding",
     "pytree",
+    "remove_forward_hooks_",
     "rnn_functions",
     "schema_of",
     "shard_like",
@@ -321,13 +322,28 @@ def schema_of(operation: Any) -> torch.FunctionSchema:  # noqa: ANN401 -- an `Op
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
-    """Whether forward hooks or forward pre-hooks are registered on a module itself.
+    """Whether forward hooks or pre-hooks, except our own that say ``only_observes``, are registered on a module itself.
 
     Example:
         >>> has_forward_hooks(nn.Linear(2, 2))
         False
     """
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(not getattr(hook, "only_observes", False) for hook in hooks)
+
+
+def remove_forward_hooks_(module: nn.Module, kind: type) -> None:
+    """Remove the forward hooks of one class from a module, on which a copy of the module has no handle.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> _ = layer.register_forward_hook(nn.Identity())
+        >>> remove_forward_hooks_(layer, nn.Identity)
+        >>> has_forward_hooks(layer)
+        False
+    """
+    for key in [key for key, hook in module._forward_hooks.items() if isinstance(hook, kind)]:
+        del module._forward_hooks[key]
 
 
 def output_padding(layer: ConvTransposeNd, x: Tensor, output_size: list[int] | None) -> list[int]:

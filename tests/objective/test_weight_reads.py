@@ -1,3 +1,5 @@
+import copy
+import io
 import warnings
 
 import pytest
@@ -59,6 +61,73 @@ def test_a_tied_decoder_is_named_at_the_second_step_and_nothing_stays(mode):
     with pytest.warns(UserWarning, match="the weights of 'encoder' are also read outside"):
         elbo(model(x).square().mean()).backward()
     elbo(model(x).square().mean()).backward()
+    assert hooks(model) == 0
+
+
+class Sequences(nn.Module):
+    """A convolution and a recurrent layer, both of which read their weights several times in a forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.gru, self.fc = nn.Conv1d(3, 6, 3), nn.GRU(6, 5, batch_first=True), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.fc(self.gru(self.conv(x).transpose(1, 2))[0][:, -1])
+
+
+@pytest.fixture
+def between():
+    """A model, its ELBO and inputs, between the first and the second call of the ELBO, after a forward in each mode."""
+    torch.manual_seed(0)
+    model, x = Sequences(), torch.randn(4, 3, 9)
+    vbdrop.convert_(model, vbdrop.Rates(per="unit"))
+    elbo = vbdrop.ELBO(model, n_train=10)
+    elbo(model(x).square().mean()).backward()
+    assert hooks(model) == 2
+    model(x)
+    model.eval()(x)
+    model.train()
+    return model, elbo, x
+
+
+def test_between_the_first_two_steps_a_model_can_be_copied_and_saved(between):
+    model, elbo, x = between
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for made in (copy.deepcopy(model), torch.load(file, weights_only=False), copy.deepcopy(elbo).model):
+        assert torch.equal(made.eval()(x), model.eval()(x))
+        assert hooks(made) == 0
+    model.train()
+    elbo(model(x).square().mean())
+    assert hooks(model) == 0
+
+
+def test_between_the_first_two_steps_a_model_can_be_compressed_as_ever(between):
+    model, elbo, x = between
+    with torch.no_grad():
+        model.gru.weight_ih_l0[:, :2] = 0
+    early = vbdrop.compress(model, x)
+    assert early.plan.keep
+    elbo(model(x).square().mean())
+    assert hooks(model) == 0
+    late = vbdrop.compress(model, x)
+    assert early.plan.to_json() == late.plan.to_json()
+    assert torch.equal(early.model(x), late.model(x))
+    assert hooks(early.model) == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_elbo_for_every_step_leaves_one_hook_on_a_layer(between, kept):
+    model, elbo, x = between
+    elbos = [elbo]
+    for _ in range(3):
+        new = vbdrop.ELBO(model, n_train=10)
+        new(model(x).square().mean()).backward()
+        elbos = [*elbos, new] if kept else [new]
+        assert hooks(model) == 2
+    for elbo in elbos:
+        elbo(model(x).square().mean()).backward()
     assert hooks(model) == 0
 
 

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from vbdrop._torch_compat import pytree
+from vbdrop._torch_compat import pytree, remove_forward_hooks_
 from vbdrop.layers import NoisyLayer, Variational
 from vbdrop.layers.companions import weight_names
 from vbdrop.objective.checks import some
+from vbdrop.objective.read_hook import ReadHook
 
 WATCHED_STEPS = 5
 """A layer is reported if none of this many first training steps used it."""
@@ -203,11 +204,17 @@ class WeightWatch:
         elif self._steps == 0:
             more = {name for name, layer in layers.items() if any(len(reads[id(w)]) > 1 for w in _weights(layer))}
             self._doubtful = {name: layer for name, layer in layers.items() if name in more}
-            self._handles = [layer.register_forward_hook(self._remember) for layer in self._doubtful.values()]
+            for layer in self._doubtful.values():
+                remove_forward_hooks_(layer, ReadHook)  # of another ELBO: the layer is reported once
+                self._handles.append(layer.register_forward_hook(ReadHook(self)))
 
-    def _remember(self, layer: nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401
-        if not torch.compiler.is_compiling():
-            self._own |= set(_walk(_starts(outputs), _starts(inputs)))
+    def note_forward(self, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401 -- any structure of tensors
+        """Note the operations inside one forward of a doubtful layer."""
+        self._own |= set(_walk(_starts(outputs), _starts(inputs)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has no hooks, and operations of a graph cannot be copied."""
+        return self.__dict__ | {"_handles": [], "_doubtful": {}, "_own": set()}
 
     def stop(self) -> None:
         """Remove every hook."""
