@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.convert.outside import Attention, TiedDecoder
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import vbdrop
 from vbdrop.layers import NoisyLayer, register_layer
@@ -163,6 +164,68 @@ def test_a_layer_that_a_later_step_uses_is_not():
     watch, x = WeightWatch(model), torch.randn(3, 8)
     assert not watch.step(model[1](model[0](x)).square().mean())
     assert watch.step(model(x).square().mean())
+
+
+class Heads(nn.Module):
+    """Two heads, one of which a step uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.heads = nn.Linear(8, 6), nn.ModuleList([nn.Linear(6, 2), nn.Linear(6, 2)])
+
+    def forward(self, x, head):
+        return self.heads[head](self.stem(x).relu())
+
+    def penalty(self):
+        return 1e-4 * sum(p.square().sum() for name, p in self.named_parameters() if name.endswith("weight"))
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_a_penalty_on_a_layer_that_a_step_does_not_use_is_no_read(mode):
+    torch.manual_seed(0)
+    model, x = Heads(), torch.randn(3, 8)
+    vbdrop.convert_(model, mode)
+    elbo = vbdrop.ELBO(model, n_train=10)
+    for step in range(2 * WATCHED_STEPS):
+        elbo(model(x, step % 2).square().mean() + model.penalty()).backward()
+
+
+def test_a_layer_that_only_a_penalty_uses_is_named_as_unused():
+    torch.manual_seed(0)
+    model, x = Heads(), torch.randn(3, 8)
+    vbdrop.convert_(model, vbdrop.Weights())
+    watch = WeightWatch(model)
+    for _ in range(WATCHED_STEPS - 1):
+        assert not watch.step(model(x, 0).square().mean() + model.penalty())
+    with pytest.warns(UserWarning, match=r"'heads\.1' took no part in the loss of the first 5 steps"):
+        assert watch.step(model(x, 0).square().mean() + model.penalty())
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_a_penalty_does_not_hide_weights_that_are_read_without_their_noise(mode):
+    model = chain(mode, Attention())
+    penalty = sum(parameter.square().sum() for parameter in model.parameters())
+    with pytest.raises(RuntimeError, match=r"uses the weights of '1\.qkv', '1\.proj' without their noise"):
+        vbdrop.ELBO(model, n_train=10)(model(torch.randn(2, 5, 8)).square().mean() + penalty)
+
+
+def test_with_attach_the_error_says_what_to_do_about_a_penalty():
+    model = Heads()
+    vbdrop.convert_(model, vbdrop.Weights())
+    optimizer = torch.optim.SGD(vbdrop.param_groups(model, lr=0.1), lr=0.1)
+    vbdrop.ELBO(model, n_train=10).attach(optimizer)
+    (model(torch.randn(3, 8), 0).square().mean() + model.penalty()).backward()
+    with pytest.raises(RuntimeError, match=r"'heads\.1' without.*leave such layers out of the penalty in that step"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_inside_a_checkpoint_are_not_called_unused(reentrant):
+    model, x = chain(vbdrop.Weights()), torch.randn(3, 8)
+    elbo = vbdrop.ELBO(model, n_train=10)
+    for _ in range(2 * WATCHED_STEPS):
+        hidden = checkpoint(model[1], model[0](x), use_reentrant=reentrant)
+        elbo(model[2](hidden).square().mean()).backward()
 
 
 def test_eval_mode_and_frozen_rates_say_nothing():

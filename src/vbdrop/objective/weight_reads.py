@@ -19,11 +19,16 @@ from torch.autograd.graph import Node
 from vbdrop._torch_compat import pytree, remove_forward_hooks_
 from vbdrop.layers import NoisyLayer, Variational
 from vbdrop.layers.companions import weight_names
+from vbdrop.objective.autograd_graph import reads, starts, walk
 from vbdrop.objective.checks import some
+from vbdrop.objective.penalties import without_penalties
 from vbdrop.objective.read_hook import ReadHook
 
 WATCHED_STEPS = 5
 """A layer is reported if none of this many first training steps used it."""
+
+RECOMPUTED = "CheckpointFunctionBackward"
+"""The operation of `torch.utils.checkpoint` with ``use_reentrant=True``: the graph does not show what is inside."""
 
 REMEDY = (
     "Convert with vbdrop.convert_(model, ..., example_inputs=...), which leaves such layers alone, or leave them out "
@@ -42,7 +47,8 @@ def bare_reads(names: Sequence[str]) -> str:
     return (
         f"the loss uses the weights of {some(names)} without their noise: they are read outside the layer's own "
         "forward, or the class passed to vbdrop.register_layer has no noisy forward. Their rates would "
-        f"learn from the KL alone, and everything would die. {REMEDY}."
+        f"learn from the KL alone, and everything would die. {REMEDY}. If the only read is a penalty of your own in a "
+        "step that does not use these layers otherwise, leave such layers out of the penalty in that step."
     )
 
 
@@ -81,8 +87,8 @@ def weight_reads(
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
     with torch.enable_grad(), _own_reads(layers) as (called, own):
         outputs = model(*args, **kwargs)
-    reads = _reads(_starts(outputs), [weight for each in weights.values() for weight in each])
-    outside = {name for name, each in weights.items() if _all_reads(reads, each) - own}
+    found = reads(walk(starts(outputs)), [weight for each in weights.values() for weight in each])
+    outside = {name for name, each in weights.items() if _all_reads(found, each) - own}
     return WeightReads(called, outside)
 
 
@@ -142,14 +148,16 @@ class WeightWatch:
         if nll.grad_fn is None or not layers:
             return False
         watched = {id(p): p for layer in layers.values() for p in (*_weights(layer), *_rates(layer))}
-        reads = _reads([nll.grad_fn], watched.values())
-        if not any(reads.values()):
+        nodes = list(walk(without_penalties(nll.grad_fn, self._model.parameters())))
+        found = reads(nodes, watched.values())
+        if not any(found.values()):
             return True  # parameters were swapped or recomputed: the graph does not show them
-        noisy = {name for name, layer in layers.items() if any(reads[id(rate)] for rate in _rates(layer))}
-        bare = [name for name, layer in layers.items() if name not in noisy and _all_reads(reads, _weights(layer))]
+        noisy = {name for name, layer in layers.items() if any(found[id(rate)] for rate in _rates(layer))}
+        bare = [name for name, layer in layers.items() if name not in noisy and _all_reads(found, _weights(layer))]
         if not bare:
-            self._note_doubtful(layers, reads)
-        return self._judge(set(layers) - noisy, bare) and not self._doubtful
+            self._note_doubtful(layers, found)
+        unused = set[str]() if any(node.name() == RECOMPUTED for node in nodes) else set(layers) - noisy
+        return self._judge(unused, bare) and not self._doubtful
 
     def step_by_gradients(self, parameters: Iterable[Tensor]) -> bool:
         """Check one training step whose loss is unknown, by the gradients that it left.
@@ -210,7 +218,7 @@ class WeightWatch:
 
     def note_forward(self, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401 -- any structure of tensors
         """Note the operations inside one forward of a doubtful layer."""
-        self._own |= set(_walk(_starts(outputs), _starts(inputs)))
+        self._own |= set(walk(starts(outputs), starts(inputs)))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has no hooks, and operations of a graph cannot be copied."""
@@ -255,7 +263,7 @@ def _own_reads(layers: Mapping[str, nn.Module]) -> Iterator[tuple[set[str], set[
 
     def remember(layer: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:  # noqa: ANN401
         called.add(names[id(layer)])
-        own.update(_walk(_starts(outputs), _starts((inputs, kwargs))))
+        own.update(walk(starts(outputs), starts((inputs, kwargs))))
 
     handles = [layer.register_forward_hook(remember, with_kwargs=True) for layer in layers.values()]
     try:
@@ -263,30 +271,3 @@ def _own_reads(layers: Mapping[str, nn.Module]) -> Iterator[tuple[set[str], set[
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _starts(tree: Any) -> list[Node]:  # noqa: ANN401 -- any structure of tensors
-    return [leaf.grad_fn for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
-
-
-def _walk(starts: Iterable[Node], ends: Iterable[Node] = ()) -> Iterator[Node]:
-    """Every operation in the autograd graph between the starts and the ends; the ends are excluded."""
-    seen = set(ends)
-    stack = [node for node in starts if node not in seen]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack += [source for source, _ in node.next_functions if source is not None]
-
-
-def _reads(starts: Iterable[Node], parameters: Iterable[Tensor]) -> dict[int, set[Node]]:
-    """The ``id`` of each parameter -> the operations that read it."""
-    found: dict[int, set[Node]] = {id(parameter): set() for parameter in parameters}
-    for node in _walk(starts):
-        for source, _ in node.next_functions:
-            variable = getattr(source, "variable", None)
-            if variable is not None and id(variable) in found:
-                found[id(variable)].add(node)
-    return found
