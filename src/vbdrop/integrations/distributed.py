@@ -1,5 +1,6 @@
 """Shrinks a model during distributed training, with one plan for all ranks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from vbdrop.targets.run_file import digest
 def shrink_ranks_(
     wrapped: DistributedDataParallel,
     example_inputs: Any,  # noqa: ANN401 -- as compress takes them
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
     plans: list[Plan] | None = None,
     **options: Any,  # noqa: ANN401 -- as DistributedDataParallel takes them
 ) -> DistributedDataParallel:
@@ -26,7 +27,7 @@ def shrink_ranks_(
     Args:
         wrapped: The model inside `torch.nn.parallel.DistributedDataParallel`; it cannot be used afterwards.
         example_inputs: Inputs that the model accepts.
-        optimizer: The optimizer of this rank.
+        optimizer: The optimizer of this rank, or a sequence of several.
         plans: A list to which the plan is appended, for a checkpoint: `vbdrop.apply_plan_` with each plan in turn gives
             a fresh model and its optimizer the shapes of this one.
         options: Arguments for the new `DistributedDataParallel`.

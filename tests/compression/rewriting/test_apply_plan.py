@@ -5,6 +5,7 @@ import torch
 from tests.compression.nets import NETS, LeNet5, conv_norm, difference, mask_units_, randomise_, removed
 from torch import nn
 
+import vbdrop
 from vbdrop.analysis.graph import trace
 from vbdrop.compression import compress
 from vbdrop.compression.make_plan import make_plan
@@ -157,6 +158,51 @@ def test_a_model_whose_optimizer_cannot_follow_stays_as_it_was():
             apply_plan_(plan, model, optimizer)
 
     assert unchanged_by(model, apply)
+
+
+def weights_and_rates_apart():
+    """A model with dead units after one step of its two optimizers, one for weights and one for rates."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)), torch.randn(8, 4)
+    vbdrop.convert_(model, vbdrop.Units())
+    weights, rates = vbdrop.param_groups(model, lr=0.01)
+    optimizers = [torch.optim.SGD([weights], momentum=0.9), torch.optim.Adam([rates])]
+    elbo = vbdrop.ELBO(model, n_train=8)
+
+    def step():
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        elbo(model(x).square().mean()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    step()
+    with torch.no_grad():
+        model[2].gate.log_sigma2[:3] = model[4].gate.log_sigma2[:3] = 5
+    return model, optimizers, step, compress(model, x, rewrite=False).plan
+
+
+def test_every_optimizer_of_a_model_follows():
+    model, optimizers, step, plan = weights_and_rates_apart()
+    apply_plan_(plan, model, optimizers)
+    assert model[0].weight.shape == (3, 4)
+    assert optimizers[0].state[model[0].weight]["momentum_buffer"].shape == (3, 4)
+    assert optimizers[1].state[model[2].gate.log_sigma2]["exp_avg"].shape == (3,)
+    step()
+
+
+def test_a_model_of_which_one_optimizer_cannot_follow_stays_as_it_was():
+    model, optimizers, step, plan = weights_and_rates_apart()
+    optimizers[1].state[model[2].gate.log_sigma2]["row"] = torch.zeros(2)
+
+    def apply():
+        with pytest.raises(ValueError, match=r"state 'row' of '2.gate.log_sigma2' has the shape \[2\]"):
+            apply_plan_(plan, model, optimizers)
+        with pytest.raises(TypeError, match="got one with a dict"):
+            apply_plan_(plan, model, [optimizers[0], {}])
+
+    assert unchanged_by(model, apply)
+    step()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Apply a plan: to a plain model, to a state dict, and to a Bayesian model in the middle of training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import overload
 
@@ -13,7 +13,7 @@ from vbdrop.compression.planning.plan import Cut, Plan
 from vbdrop.compression.planning.replaced_modules import made_by_replacing, replace_modules_
 from vbdrop.compression.rewriting.converted_layers import companions, is_bayesian, merged_noisy, shared_cuts
 from vbdrop.compression.rewriting.memory_format import ordered_as, to_channels_last_
-from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizer, cut_state_
+from vbdrop.compression.rewriting.optimizer_state import adopt_, check_optimizers, cut_states_, listed
 from vbdrop.compression.rewriting.program import build, decoded_tensor
 from vbdrop.compression.rewriting.slicing import cut, merged
 from vbdrop.compression.rewriting.wrappers import check_unwrapped, retire_wrappers_
@@ -25,32 +25,38 @@ from vbdrop.layers.unequal_recurrent import EQUAL, UNEQUAL, refit_
 
 
 @overload
-def apply_plan_(plan: Plan, target: nn.Module, optimizer: Optimizer | None = None) -> nn.Module: ...
+def apply_plan_(
+    plan: Plan, target: nn.Module, optimizer: Optimizer | Sequence[Optimizer] | None = None
+) -> nn.Module: ...
 @overload
 def apply_plan_(plan: Plan, target: Mapping[str, Tensor], optimizer: None = None) -> dict[str, Tensor]: ...
 @torch.no_grad()
 def apply_plan_(
-    plan: Plan, target: nn.Module | Mapping[str, Tensor], optimizer: Optimizer | None = None
+    plan: Plan,
+    target: nn.Module | Mapping[str, Tensor],
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
 ) -> nn.Module | dict[str, Tensor]:
     """Remove from a model or its state dict what a plan lists.
 
     A model keeps its class, and its modules and parameters stay the same objects; they become smaller in place. Only a
     plan with a program returns another object, a `torch.fx.GraphModule` around the same modules. In a Bayesian model
-    the rates and gates become smaller too, and so does the optimizer's state.
+    the rates and gates become smaller too, and so does the state of every optimizer.
 
     Args:
         plan: A plan from `vbdrop.compress`.
         target: The model for which the plan was made, plain or Bayesian, or a fresh instance of its class; or its
             state dict, of which a smaller copy is made.
-        optimizer: The optimizer that trains the model, if training continues. With several processes, apply the same
-            plan on all of them to the model inside `torch.nn.parallel.DistributedDataParallel`, and wrap it again: the
-            old wrapper does not know the new shapes, and its next forward raises an error.
+        optimizer: The optimizer that trains the model, if training continues; if several do, all of them in one
+            sequence. With several processes, apply the same plan on all of them to the model inside
+            `torch.nn.parallel.DistributedDataParallel`, and wrap it again: the old wrapper does not know the new
+            shapes, and its next forward raises an error.
 
     Returns:
         The small model, or the small state dict.
 
     Raises:
-        ValueError: If the plan was not made for the target; nothing is changed then.
+        ValueError: If the plan was not made for the target, or an optimizer cannot follow; nothing is changed then.
+        TypeError: If the target or an optimizer is something else; nothing is changed then either.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -67,7 +73,7 @@ def apply_plan_(
         )
     """
     if isinstance(target, nn.Module):
-        return _apply_to_module(plan, target, optimizer)
+        return _apply_to_module(plan, target, listed(optimizer))
     if isinstance(target, Mapping):
         return _apply_to_state(plan, target)
     raise TypeError(f"`target` must be a torch.nn.Module or a state dict; got {type(target).__name__}.")
@@ -104,18 +110,18 @@ def _apply_to_state(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, Tensor
     return result
 
 
-def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) -> nn.Module:
+def _apply_to_module(plan: Plan, model: nn.Module, optimizers: list[Optimizer]) -> nn.Module:
     check_unwrapped(model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = parameters | dict(model.named_buffers(remove_duplicate=False))
     _check(plan, tensors)
-    if plan.program is not None and (optimizer is not None or is_bayesian(model)):
+    if plan.program is not None and (optimizers or is_bayesian(model)):
         raise ValueError(
             "the plan replaces the model's forward, which must stay unchanged in training; "
             "make the plan with vbdrop.compress(..., rewrite=False)."
         )
     shared = shared_cuts(plan, model)
-    check_optimizer(optimizer, parameters, _cuts(plan, tensors) | shared.cuts)
+    check_optimizers(optimizers, parameters, _cuts(plan, tensors) | shared.cuts)
     replace_modules_(plan, model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors |= parameters
@@ -126,11 +132,11 @@ def _apply_to_module(plan: Plan, model: nn.Module, optimizer: Optimizer | None) 
     done = set[int]()
     for name, small in _small_tensors(plan, tensors, cuts, layers).items():
         if name not in tensors:
-            _add_bias_(model, name, small, optimizer)
+            _add_bias_(model, name, small, optimizers)
         elif id(tensors[name]) not in done:  # a tied parameter has several names
             done.add(id(tensors[name]))
-            if optimizer is not None and name in parameters:
-                cut_state_(optimizer, parameters[name], cuts.get(name, {}))
+            if name in parameters:
+                cut_states_(optimizers, parameters[name], cuts.get(name, {}))
             _replace_(tensors[name], ordered_as(tensors[name], small))
     for gate, index in shared.indices.items():
         gate.set_index_(index)
@@ -198,12 +204,12 @@ def _small_tensors(
     return changed
 
 
-def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizer: Optimizer | None) -> None:
+def _add_bias_(model: nn.Module, name: str, values: Tensor, optimizers: list[Optimizer]) -> None:
     """Create the bias that a module now needs."""
     module = model.get_submodule(owner(name))
     if getattr(module, "bias", None) is not None:  # the module appears several times and already has its bias
         return
     weight = module.get_parameter("weight")
     module.register_parameter("bias", nn.Parameter(values, requires_grad=weight.requires_grad))
-    if optimizer is not None:
+    for optimizer in optimizers:
         adopt_(optimizer, module.get_parameter("bias"), beside=weight)
