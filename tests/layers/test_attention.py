@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from vbdrop.analysis.graph import trace
-from vbdrop.layers.attention import OpenAttention, open_, why_closed
+from vbdrop.layers import Gate, SharedGate, Units
+from vbdrop.layers.attention import OpenAttention, gate_attention_, open_, why_closed
 
 KINDS = {
     "fused": {},
@@ -116,3 +117,14 @@ def test_its_parameters_are_those_of_torch():
     assert isinstance(opened, OpenAttention)
     assert opened.in_proj_weight is weight
     assert list(opened.state_dict()) == names
+
+
+def test_a_plain_state_dict_starts_the_gates_afresh_and_a_part_of_one_leaves_them():
+    plain = nn.MultiheadAttention(4, 2)
+    attention, gate = open_(copy.deepcopy(plain)), Gate(4, -1, Units(), torch.ones(1))
+    gate_attention_(attention, SharedGate(-1, {"stream": gate}, [gate], torch.arange(4)))
+    nn.init.constant_(gate.weight, 0.5)
+    attention.load_state_dict({"out_proj.weight": plain.out_proj.weight}, strict=False)
+    assert gate.weight.tolist() == [0.5] * 4
+    attention.load_state_dict(plain.state_dict())
+    assert gate.weight.tolist() == [1.0] * 4

@@ -72,3 +72,21 @@ def test_noise_is_drawn_for_each_sample_and_reaches_the_gates():
     (gate,) = norm.gate.all_gates
     assert gate.weight.grad.isfinite().all()
     assert (gate.log_sigma2.grad != 0).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plain_state_dict_loads_strictly_and_starts_the_gates_afresh(case):
+    norm = nn.Sequential(gated(*CASES[case]()))
+    norm.load_state_dict(nn.Sequential(CASES[case]()[0]).state_dict())
+    assert norm[0].gate.values().tolist() == [1.0, 1.0, 1.0, 1.0]
+    trained = nn.Sequential(gated(*CASES[case]()))
+    norm.load_state_dict(trained.state_dict())
+    assert torch.equal(norm[0].gate.values(), trained[0].gate.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_part_of_a_state_dict_leaves_the_gates_alone(case):
+    norm = nn.Sequential(gated(*CASES[case]()))
+    before = norm[0].gate.values()
+    norm.load_state_dict({}, strict=False)
+    assert torch.equal(norm[0].gate.values(), before)

@@ -1,12 +1,14 @@
 """`torch.nn.MultiheadAttention` with its projections as separate steps, so that heads can be gated and removed."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vbdrop.layers.linear import Linear
-from vbdrop.layers.shared_gate import SharedGate
+from vbdrop.layers.shared_gate import SharedGate, has_own_state, reset_missing_
 
 
 class OutProjection(Linear, NonDynamicallyQuantizableLinear):  # type: ignore[misc]  # torch's stub has no `bias=False`
@@ -142,6 +144,14 @@ class GatedAttention(OpenAttention):
         """Remove the gates."""
         self._modules.pop("gate")
         self.__class__ = OpenAttention  # type: ignore[assignment]  # the class that it had
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
+    ) -> None:
+        """Reset gates that are missing from a plain ``state_dict``."""
+        if has_own_state(self, prefix, state_dict, local_metadata):
+            reset_missing_(self.gate, f"{prefix}gate.", state_dict)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
 def gate_attention_(module: OpenAttention, gate: SharedGate) -> None:

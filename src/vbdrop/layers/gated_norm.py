@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.layers.counted_norm import CENTRING, CountedNorm, count_
-from vbdrop.layers.shared_gate import SharedGate
+from vbdrop.layers.shared_gate import SharedGate, has_own_state, reset_missing_
 
 
 class GatedNorm(nn.Module):
@@ -56,6 +56,14 @@ class GatedNorm(nn.Module):
         self._modules.pop("gate")
         self.__dict__.pop("kind")
         self.__class__ = type(self).plain  # type: ignore[assignment]  # the original class
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
+    ) -> None:
+        """Reset gates that are missing from a plain ``state_dict``."""
+        if has_own_state(self, prefix, state_dict, local_metadata):
+            reset_missing_(self.gate, f"{prefix}gate.", state_dict)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle requires
         return _blank, (type(self).plain,), self.__dict__

@@ -22,7 +22,7 @@ from vbdrop.layers.companions import companion
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.modes import Mode, Rates, Units, Weights, without_filters
 from vbdrop.layers.noisy import NoisyTensor
-from vbdrop.layers.shared_gate import SharedGate, own_gates
+from vbdrop.layers.shared_gate import SharedGate, own_gates, reset_missing_
 from vbdrop.layers.variational import Variational
 from vbdrop.priors import as_prior, log_alpha_of
 
@@ -246,11 +246,8 @@ class NoisyLayer(Variational):
         rate = state_dict.get(prefix + "log_alpha")
         if isinstance(rate, Tensor) and rate.dim() == 0:  # the rate of a whole layer was a scalar in version 0.1
             state_dict[prefix + "log_alpha"] = rate.reshape(1)
-        for name in self.gate_names:
-            for below, gate in own_gates(self._modules.get(name), f"{prefix}{name}.").items():
-                if has_weights and not any(key.startswith(below) for key in state_dict):
-                    gate.reset_parameters()
-                    state_dict.update(gate.state_dict(prefix=below))  # where torch looks for the gate next
+        for name in self.gate_names if has_weights else ():
+            reset_missing_(self._modules.get(name), f"{prefix}{name}.", state_dict)
         rates = {name: self._rate_name(name) for name in (self.matrices if self.noise is not None else ())}
         if not has_weights or any(prefix + rate in state_dict for rate in rates.values()):
             super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,6 +1,7 @@
 """The gates of a layer that are shared with the other layers that read the same channels."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -133,3 +134,32 @@ def own_gates(module: nn.Module | None, prefix: str = "") -> dict[str, Gate]:
     if isinstance(module, SharedGate):
         return {f"{prefix}{name}.": gate for name, gate in module.own.items()}
     return {prefix: module} if isinstance(module, Gate) else {}
+
+
+def reset_missing_(module: nn.Module | None, prefix: str, state_dict: dict[str, Any]) -> None:
+    """Reset the gates in a layer's gate module that a plain ``state_dict`` lacks, and add them to it.
+
+    Args:
+        module: The gate module, if there is one.
+        prefix: The prefix of its names.
+        state_dict: What is being loaded; torch looks there for the gates next.
+    """
+    for below, gate in own_gates(module, prefix).items():
+        if not any(key.startswith(below) for key in state_dict):
+            gate.reset_parameters()
+            state_dict.update(gate.state_dict(prefix=below))
+
+
+def has_own_state(module: nn.Module, prefix: str, state_dict: dict[str, Any], metadata: dict[str, Any]) -> bool:
+    """Whether a ``state_dict`` is of a model with this module: it has all of its own parameters.
+
+    A module without parameters must be named in the metadata, where torch notes the version of each module; otherwise a
+    part of a model would look like the whole of a plain one.
+
+    Example:
+        >>> norm = nn.LayerNorm(2)
+        >>> has_own_state(norm, "0.", {"0.weight": 1, "0.bias": 1}, {}), has_own_state(norm, "0.", {}, {})
+        (True, False)
+    """
+    names = [name for name, parameter in module._parameters.items() if parameter is not None]
+    return all(prefix + name in state_dict for name in names) if names else "version" in metadata
