@@ -184,6 +184,27 @@ def test_a_plain_state_dict_can_be_assigned(noisy):
     assert layer.log_sigma2.requires_grad
 
 
+@pytest.mark.parametrize("mode", [Weights(), Rates(), Rates(per="layer")])
+def test_a_plain_state_dict_can_be_assigned_to_a_layer_on_the_meta_device(noisy, mode):
+    plain = nn.Linear(4, 6)
+    wanted, layer = noisy(plain, mode, Units()), noisy(nn.Linear(4, 6), mode, Units()).to("meta")
+    for parameter in (*layer.parameters(recurse=False), layer.gate.log_sigma2):
+        parameter.requires_grad_(False)
+    layer.load_state_dict(plain.state_dict(), assign=True)
+    assert list(layer.state_dict()) == list(wanted.state_dict())
+    for name, value in wanted.state_dict().items():
+        assert torch.equal(layer.state_dict()[name], value)
+    assert not layer.get_parameter(layer._rate_name("weight")).requires_grad
+    assert (layer.gate.weight.requires_grad, layer.gate.log_sigma2.requires_grad) == (True, False)
+
+
+def test_a_plain_state_dict_that_is_copied_leaves_a_layer_on_the_meta_device(noisy):
+    layer = noisy(nn.Linear(4, 6), Weights(), Units()).to("meta")
+    with pytest.warns(UserWarning, match="meta parameter"):
+        layer.load_state_dict(nn.Linear(4, 6).state_dict())
+    assert all(parameter.is_meta for parameter in layer.parameters())
+
+
 # in the middle of other code
 
 

@@ -149,9 +149,10 @@ class GatedAttention(OpenAttention):
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
     ) -> None:
         """Reset gates that are missing from a plain ``state_dict``."""
-        if has_own_state(self, prefix, state_dict, local_metadata):
-            reset_missing_(self.gate, f"{prefix}gate.", state_dict)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+        if has_own_state(self, prefix, state_dict, local_metadata):
+            like = next(self.parameters(recurse=False), None)
+            reset_missing_(self.gate, f"{prefix}gate.", state_dict, like)
 
 
 def gate_attention_(module: OpenAttention, gate: SharedGate) -> None:

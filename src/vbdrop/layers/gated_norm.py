@@ -61,9 +61,10 @@ class GatedNorm(nn.Module):
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
     ) -> None:
         """Reset gates that are missing from a plain ``state_dict``."""
-        if has_own_state(self, prefix, state_dict, local_metadata):
-            reset_missing_(self.gate, f"{prefix}gate.", state_dict)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+        if has_own_state(self, prefix, state_dict, local_metadata):
+            like = next(self.parameters(recurse=False), None)
+            reset_missing_(self.gate, f"{prefix}gate.", state_dict, like)
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle requires
         return _blank, (type(self).plain,), self.__dict__

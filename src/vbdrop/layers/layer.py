@@ -246,20 +246,28 @@ class NoisyLayer(Variational):
         rate = state_dict.get(prefix + "log_alpha")
         if isinstance(rate, Tensor) and rate.dim() == 0:  # the rate of a whole layer was a scalar in version 0.1
             state_dict[prefix + "log_alpha"] = rate.reshape(1)
-        for name in self.gate_names if has_weights else ():
-            reset_missing_(self._modules.get(name), f"{prefix}{name}.", state_dict)
         rates = {name: self._rate_name(name) for name in (self.matrices if self.noise is not None else ())}
         if not has_weights or any(prefix + rate in state_dict for rate in rates.values()):
-            super()._load_from_state_dict(state_dict, prefix, *args)
-            return
+            rates = {}
         kept = {rate: self._parameters.pop(rate) for rate in rates.values()}
         try:
             super()._load_from_state_dict(state_dict, prefix, *args)
         finally:
             self._parameters.update(kept)
-        with torch.no_grad():
-            for name, rate in rates.items():
-                getattr(self, rate).copy_(self._initial_rate(getattr(self, name)))
+        for matrix in rates:
+            self._reset_rate_(matrix)
+        for name in self.gate_names if has_weights else ():
+            reset_missing_(self._modules.get(name), f"{prefix}{name}.", state_dict, getattr(self, self.matrices[0]))
+
+    @torch.no_grad()
+    def _reset_rate_(self, matrix: str) -> None:
+        """Give a weight its initial rate, as a new parameter if the old one is on the meta device but the weight not."""
+        name = self._rate_name(matrix)
+        rate, fresh = getattr(self, name), self._initial_rate(getattr(self, matrix))
+        if rate.is_meta and not fresh.is_meta:
+            setattr(self, name, nn.Parameter(fresh, rate.requires_grad))
+        else:
+            rate.copy_(fresh)
 
     def extra_repr(self) -> str:
         """The torch layer's own description, followed by the mode of the noise."""

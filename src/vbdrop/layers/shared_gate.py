@@ -136,18 +136,25 @@ def own_gates(module: nn.Module | None, prefix: str = "") -> dict[str, Gate]:
     return {prefix: module} if isinstance(module, Gate) else {}
 
 
-def reset_missing_(module: nn.Module | None, prefix: str, state_dict: dict[str, Any]) -> None:
+def reset_missing_(module: nn.Module | None, prefix: str, state_dict: dict[str, Any], like: Tensor | None) -> None:
     """Reset the gates in a layer's gate module that a plain ``state_dict`` lacks, and add them to it.
 
     Args:
         module: The gate module, if there is one.
         prefix: The prefix of its names.
         state_dict: What is being loaded; torch looks there for the gates next.
+        like: A parameter of the layer, already loaded: gates on the meta device move to its device. Without one they
+            are left there, so that torch names them as missing.
     """
     for below, gate in own_gates(module, prefix).items():
-        if not any(key.startswith(below) for key in state_dict):
-            gate.reset_parameters()
-            state_dict.update(gate.state_dict(prefix=below))
+        if any(key.startswith(below) for key in state_dict):
+            continue
+        if gate.weight.is_meta:
+            if like is None:
+                continue
+            gate.to_empty(device=like.device)
+        gate.reset_parameters()
+        state_dict.update(gate.state_dict(prefix=below))
 
 
 def has_own_state(module: nn.Module, prefix: str, state_dict: dict[str, Any], metadata: dict[str, Any]) -> bool:
