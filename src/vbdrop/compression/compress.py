@@ -28,6 +28,7 @@ from vbdrop.compression.summary import Summary, summarise
 from vbdrop.convert.example_inputs import as_arguments, copied
 from vbdrop.convert.recalibration import Batches, without_noise
 from vbdrop.layers.computed_weight import MARK
+from vbdrop.layers.lost_gates import check_gates
 from vbdrop.objective import ELBO, noisy_tensors
 from vbdrop.objective.checks import some
 
@@ -237,6 +238,7 @@ class Compression:
         model = unwrapped(model)
         self.args, self.kwargs = as_arguments(example_inputs, example_kwargs)
         _check_whole(model)
+        check_gates(model)
         self.rewrite = rewrite
         self.rewrite_gain, self.round_to = rewrite_gain, round_to
         self.built_with = built_with(model)

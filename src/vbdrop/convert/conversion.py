@@ -30,6 +30,7 @@ from vbdrop.layers import (
 )
 from vbdrop.layers.companions import weight_names
 from vbdrop.layers.computed_weight import GatedProduct, gated_product_class, is_still_product
+from vbdrop.layers.lost_gates import unwatch_gates_, watch_gates_
 from vbdrop.layers.unequal_recurrent import refit_
 from vbdrop.objective import noisy_tensors
 from vbdrop.objective.checks import some
@@ -94,6 +95,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     close_attentions_(model)
     sync_fast_paths_(model)
     warn_when_saved_(model)
+    watch_gates_(model)
     return report
 
 
@@ -275,6 +277,7 @@ def deterministic_(model: nn.Module, threshold: float | None = None) -> nn.Modul
         forget_noise_(module)
     sync_fast_paths_(model)
     forget_warnings_(model)
+    unwatch_gates_(model)
     return model
 
 

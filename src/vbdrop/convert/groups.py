@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop.layers.lost_gates import check_watched
 from vbdrop.objective.decay import rate_parameters
 
 
@@ -50,6 +51,7 @@ def param_groups(
         is_number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
         if value is not None and not (is_number and value >= 0):
             raise ValueError(f"`{name}` must be a number, at least 0, or None; got {value!r}.")
+    check_watched(model)
     rate_ids = rate_parameters(model)
     known = {id(p) for group in existing.param_groups for p in group["params"]} if existing else set()
     fresh = [p for p in model.parameters() if id(p) not in known]

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from vbdrop._torch_compat import unwrapped
+from vbdrop.layers.lost_gates import check_watched
 from vbdrop.objective import noisy_tensors
 
 
@@ -76,9 +77,11 @@ def rates(model: nn.Module) -> RateTable:
         0.2
     """
     rows = {}
-    for name, entry in noisy_tensors(unwrapped(model)):
+    model = unwrapped(model)
+    for name, entry in noisy_tensors(model):
         p = float(torch.sigmoid(entry.log_alpha_full()).mean())
         rows[name] = Rate(p, entry.mean.numel(), int(entry.dead().sum()))
+    check_watched(model)
     if not rows:
         raise ValueError("`model` has no converted layer, so it has no rates; call vbdrop.convert_(model, ...) first.")
     return RateTable(rows)

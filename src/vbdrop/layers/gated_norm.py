@@ -58,7 +58,11 @@ class GatedNorm(nn.Module):
         self.__class__ = type(self).plain  # type: ignore[assignment]  # the original class
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *args: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        *args: Any,  # noqa: ANN401 -- as in torch
     ) -> None:
         """Reset gates that are missing from a plain ``state_dict``."""
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)

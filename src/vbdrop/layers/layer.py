@@ -261,7 +261,7 @@ class NoisyLayer(Variational):
 
     @torch.no_grad()
     def _reset_rate_(self, matrix: str) -> None:
-        """Give a weight its initial rate, as a new parameter if the old one is on the meta device but the weight not."""
+        """Give a weight its initial rate, as a new parameter if the old one alone is on the meta device."""
         name = self._rate_name(matrix)
         rate, fresh = getattr(self, name), self._initial_rate(getattr(self, matrix))
         if rate.is_meta and not fresh.is_meta:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vbdrop.layers.lost_gates import check_gates
 from vbdrop.objective.attachment import (
     Handle,
     add_kl_gradients_,
@@ -119,6 +120,7 @@ class ELBO:
             raise ValueError(f"`check_every` must be a number of calls, an int >= 0; got {check_every!r}.")
         if next(noisy_tensors(model), None) is None:
             raise ValueError("`model` has no converted layer; call vbdrop.convert_(model, ...) before ELBO.")
+        check_gates(model)
         self.model = model
         self.n_train = size
         self.warmup = warmup
