@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.stress import count
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 import vbdrop
 from vbdrop.targets.layer_times import LayerTimes
@@ -284,3 +285,18 @@ def test_a_time_that_is_too_long_by_the_estimate_alone_does_not_end_the_run():
     pursuit.limit = 1e3  # every measured time is shorter
     pursuit.cut_()
     assert pursuit.is_cut
+
+
+def test_a_moving_average_begins_once_elements_have_been_removed():
+    run = model, _, pursuit, _ = started(target(weights=5))
+    early = AveragedModel(model)
+    steps(*run, STEPS - 10)
+    assert pursuit.is_cut
+    with pytest.raises(ValueError, match="is longer than argument 1"):
+        early.update_parameters(model)
+    average = AveragedModel(model)
+    for step in range(STEPS - 10, STEPS):
+        steps(*run, 1, first=step)
+        average.update_parameters(model)
+    small, of_average = (vbdrop.compress(each, torch.zeros(1, 12)) for each in (model, average.module))
+    assert of_average.summary().after.nonzeros <= small.summary().before.weights / 5

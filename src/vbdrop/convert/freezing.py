@@ -18,7 +18,8 @@ def freeze_dead_(model: nn.Module, threshold: float | None = None) -> nn.Module:
     optimizer does to its parameters, and it adds nothing to the KL. Survivors keep training and may still die.
 
     The masks are boolean buffers named ``removed`` beside the weights. They are part of the ``state_dict``; after
-    loading one without them, such as an older checkpoint, nothing is frozen.
+    loading one without them, such as an older checkpoint, nothing is frozen. A copy of the model that is updated
+    from it, such as `torch.optim.swa_utils.AveragedModel`, must be made later, since both need the same buffers.
 
     Args:
         model: A converted model. Layers with `vbdrop.Rates`, where nothing ever dies, are not changed.
