@@ -99,7 +99,7 @@ class TestSchedule:
         weights = []
         for epoch in (0, 1.5, 2, 3, 4.5, 6, 100):
             elbo.epoch = epoch
-            elbo(torch.tensor(0.0))
+            elbo(torch.tensor(0.0, requires_grad=True))
             weights.append(elbo.terms.kl_weight)
         assert weights == [0, 0, 0, 0.75, 1.875, 3, 3]
 
@@ -133,7 +133,7 @@ class TestSchedule:
         first, second = (ELBO(model, n_train=10, warmup=Warmup(ramp=10)) for _ in range(2))
         for epoch in range(4):
             first.epoch = epoch
-            first(torch.tensor(1.0))
+            first(torch.tensor(1.0, requires_grad=True))
         second.load_state_dict(first.state_dict())
         assert (second.epoch, second.calls) == (3, 4)
         assert torch.equal(second(torch.tensor(1.0)), first(torch.tensor(1.0)))
@@ -213,8 +213,9 @@ class TestObservers:
             elbo(torch.tensor(1.0))
             elbo(torch.tensor(1.0, requires_grad=True))
             elbo.step()
-        for _ in range(12):
-            elbo(torch.tensor(1.0))
+        with torch.no_grad():
+            for _ in range(12):
+                elbo(torch.tensor(1.0))
 
     def test_a_state_with_other_observers_changes_nothing(self):
         elbo = ELBO(converted(), n_train=100)
@@ -389,7 +390,7 @@ class TestTrainingThatGoesWrong:
         model = converted()
         elbo = ELBO(model, n_train=8000, warmup=Warmup(hold=2, ramp=4))
         elbo.epoch = 0
-        nll = torch.tensor(1.0)
+        nll = torch.tensor(1.0, requires_grad=True)
         for _ in range(999):
             elbo(nll)
         with pytest.warns(UserWarning, match=r"`epoch` of the ELBO has not changed for 1,000 calls"):
@@ -404,10 +405,42 @@ class TestTrainingThatGoesWrong:
             elbo.epoch = epoch
             for _ in range(600):
                 elbo.epoch = epoch
-                elbo(torch.tensor(1.0))
+                elbo(torch.tensor(1.0, requires_grad=True))
         elbo.epoch = 3
         for _ in range(1100):
-            elbo(torch.tensor(1.0))
+            elbo(torch.tensor(1.0, requires_grad=True))
+
+    def test_a_likelihood_without_a_gradient_is_told_once(self):
+        model = converted()
+        elbo = ELBO(model, n_train=100)
+        x, y = batch()
+        with pytest.warns(UserWarning, match=r"`nll` had no gradient in 5 calls in a row: only the KL trains") as said:
+            for _ in range(20):
+                elbo(F.cross_entropy(model(x), y).detach()).backward()
+        assert [warning.filename for warning in said] == [__file__]
+        train(model, elbo, torch.optim.SGD(model.parameters(), lr=0.01), 1)
+        for _ in range(20):
+            elbo(F.cross_entropy(model(x), y).detach())
+
+    def test_evaluations_between_steps_in_eval_mode_or_with_an_attached_kl_need_no_gradient(self):
+        model = converted()
+        elbo, nll = ELBO(model, n_train=100), torch.tensor(1.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(4):
+            for _ in range(4):
+                elbo(nll)
+            train(model, elbo, optimizer, 1)
+        with torch.no_grad():
+            for _ in range(10):
+                elbo(nll)
+        model.eval()
+        for _ in range(10):
+            elbo(nll)
+        model.train()
+        optimizer.zero_grad()
+        elbo.attach(optimizer)
+        for _ in range(10):
+            elbo(nll)
 
     def test_gates_that_all_die_in_the_first_epoch(self):
         """A fresh network on real digits under a KL that is far too strong for it."""

@@ -23,7 +23,7 @@ from vbdrop.objective.decay import warn_of_decay
 from vbdrop.objective.divergence import kl_terms, noisy_tensors
 from vbdrop.objective.evidence_loss import check_n_train, loss_and_kl
 from vbdrop.objective.warmup import Warmup
-from vbdrop.objective.weight_reads import WeightWatch
+from vbdrop.objective.weight_reads import WATCHED_STEPS, WeightWatch
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class ELBO:
         self._epoch: float | None = None
         self._parts: tuple[Tensor | None, Tensor | None, Tensor, Tensor | None] | None = None
         self._watch: TrainingWatch | None = None
-        self._calls_in_epoch = self._calls_since_step = 0
+        self._calls_in_epoch = self._calls_since_step = self._calls_without_gradient = 0
         self._first_steps: WeightWatch | None = WeightWatch(model)
         self.kl_weight = 1.0 if kl_weight is None else kl_weight
         if target is not None:
@@ -209,8 +209,23 @@ class ELBO:
             if self._first_steps is not None and self._first_steps.step(nll):
                 self._first_steps = None
             self._calls_since_step += nll.requires_grad
+            self._watch_gradient(nll, loss)
             self._count()
         return loss
+
+    def _watch_gradient(self, nll: Tensor, loss: Tensor) -> None:
+        """Warn of losses in training that train nothing but the KL; an attached KL is not in the loss."""
+        if nll.requires_grad and self._calls_without_gradient < WATCHED_STEPS:
+            self._calls_without_gradient = 0
+        elif not nll.requires_grad and loss.requires_grad and self.model.training and not self._attached:
+            self._calls_without_gradient += 1
+            if self._calls_without_gradient == WATCHED_STEPS:
+                warnings.warn(
+                    f"`nll` had no gradient in {WATCHED_STEPS} calls in a row: only the KL trains the model, and "
+                    "everything in it will die. Compute `nll` without detach() and torch.no_grad(); to evaluate, "
+                    "call the ELBO in eval mode or inside torch.no_grad().",
+                    stacklevel=3,
+                )
 
     def attach(self, optimizer: Optimizer) -> Handle:
         """Add the KL's gradient right before every step of the optimizer, for a trainer whose loss you cannot change.
