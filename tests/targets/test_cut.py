@@ -6,7 +6,7 @@ from torch import nn
 
 import vbdrop
 from vbdrop.targets.cost_model import CostModel
-from vbdrop.targets.cut import CLOSE, SHARE_PER_STEP, exact_cut, fewest, order_of
+from vbdrop.targets.cut import CLOSE, SHARE_PER_STEP, exact_cut, fewest, largest_cut, order_of
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter
 
@@ -104,3 +104,11 @@ def test_the_search_finds_the_fewest_of_any_falling_sizes():
             expected = next(n for n in range(total + 1) if size(order.without(n)) <= limit)
             assert fewest(order, size, limit) == expected
         assert fewest(order, size, -1.0) is None
+
+
+def test_rates_remove_nothing_and_are_refused():
+    model = nn.Sequential(nn.Linear(12, 30), nn.ReLU(), nn.Linear(30, 4))
+    vbdrop.convert_(model, vbdrop.Rates())
+    costs = CostModel(model, SizeCounter(model, (torch.zeros(1, 12),)), "macs")
+    with pytest.raises(ValueError, match=r"vbdrop\.Rates removes nothing\. Convert it with vbdrop\.Weights\(\) or"):
+        largest_cut(model, costs)

@@ -131,6 +131,7 @@ def test_only_some_layers_are_counted_and_made_smaller():
         ({"target": vbdrop.Target(max_latency="1 s", runtime="torch")}, ValueError, "not below the size of the model"),
         ({"target": vbdrop.Target(latency=1e6, runtime="torch")}, ValueError, "cannot be reached: it asks for"),
         ({"target": vbdrop.Target(within=1)}, ValueError, "needs validation data"),
+        ({"modes": vbdrop.Rates()}, ValueError, "Rates removes nothing"),
         ({"loss": lambda outputs, targets: outputs}, TypeError, "`loss` must return one"),
         ({"optimizer": lambda groups: None}, TypeError, "`optimizer` must return"),
         ({"seed": "a"}, ValueError, "`seed` must be an int.*; got 'a'"),

@@ -105,8 +105,18 @@ def fewest(order: Order, size: Callable[[list[Tensor]], float], limit: float) ->
 
 
 def largest_cut(model: nn.Module, costs: CostModel) -> list[Tensor]:
-    """Everything that can be removed from a model at once: a mask for each of `prunables`."""
-    order = order_of(prunables(model), costs)
+    """Everything that can be removed from a model at once: a mask for each of `prunables`.
+
+    Raises:
+        ValueError: Nothing can be removed.
+    """
+    found = prunables(model)
+    if not found:
+        raise ValueError(
+            "`model` must have weights or units that can be removed for a target; vbdrop.Rates removes nothing. "
+            "Convert it with vbdrop.Weights() or vbdrop.Units(), with or without Rates."
+        )
+    order = order_of(found, costs)
     return order.without(len(order.order))
 
 
