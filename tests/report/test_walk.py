@@ -96,4 +96,5 @@ def test_what_was_not_measured_is_said():
 
 def test_a_model_of_which_nothing_is_left_has_no_place_on_a_logarithmic_scale():
     text = " ".join(re.sub(r"<[^>]+>", " ", render_walk(result(unit="weights", size=0.0))).split())
+    assert "Target(macs=10): all gone" in text
     assert "small.safetensors 0 weights" in text

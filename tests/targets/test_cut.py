@@ -6,7 +6,7 @@ from torch import nn
 
 import vbdrop
 from vbdrop.targets.cost_model import CostModel
-from vbdrop.targets.cut import CLOSE, SHARE_PER_STEP, exact_cut, fewest, largest_cut, order_of
+from vbdrop.targets.cut import CLOSE, SHARE_PER_STEP, exact_cut, fewest, largest_cut, least_kept, order_of
 from vbdrop.targets.prunable import plain_without, prunables
 from vbdrop.targets.sizes import SizeCounter
 
@@ -112,3 +112,16 @@ def test_rates_remove_nothing_and_are_refused():
     costs = CostModel(model, SizeCounter(model, (torch.zeros(1, 12),)), "macs")
     with pytest.raises(ValueError, match=r"vbdrop\.Rates removes nothing\. Convert it with vbdrop\.Weights\(\) or"):
         largest_cut(model, costs)
+
+
+@pytest.mark.parametrize(("unit", "least"), [("weights", 2), ("parameters", 2), ("macs", 2), ("latency", 0)])
+def test_every_layer_keeps_a_weight_even_if_the_best_ones_do_not_meet(unit, least):
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
+    vbdrop.convert_(model, vbdrop.Weights())
+    with torch.no_grad():
+        model[0].log_sigma2.copy_(torch.tensor([[-9.0, 0.0], [0.0, 0.0]]) + model[0].weight.square().log())
+        model[1].log_sigma2.copy_(torch.tensor([[0.0, -9.0]]) + model[1].weight.square().log())
+    counter = SizeCounter(model, (torch.zeros(1, 2),))
+    costs = CostModel(model, counter, "weights")
+    assert counter.count_plain(plain_without(model, largest_cut(model, costs))).weights < 2
+    assert least_kept(model, counter, unit) == least

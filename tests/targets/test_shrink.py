@@ -127,6 +127,8 @@ def test_only_some_layers_are_counted_and_made_smaller():
         ({"train": []}, ValueError, "`train` must hold at least one batch"),
         ({"valid": DataLoader([])}, ValueError, "`valid` must hold at least one batch"),
         ({"target": vbdrop.Target(max_bytes=4)}, ValueError, "cannot be reached"),
+        ({"target": vbdrop.Target(max_weights=1)}, ValueError, "cannot be reached: .* which leaves [1-9]"),
+        ({"target": vbdrop.Target(weights=1e4)}, ValueError, "cannot be reached: .* which leaves [1-9]"),
         ({"target": vbdrop.Target(max_macs=1e9)}, ValueError, "not below the size"),
         ({"target": vbdrop.Target(max_latency="1 s", runtime="torch")}, ValueError, "not below the size of the model"),
         ({"target": vbdrop.Target(latency=1e6, runtime="torch")}, ValueError, "cannot be reached: it asks for"),

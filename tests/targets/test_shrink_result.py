@@ -1,5 +1,6 @@
 """What one gets: files, figures and a readable summary."""
 
+import dataclasses
 import json
 
 import pytest
@@ -41,3 +42,8 @@ def test_it_prints_what_matters(result):
     assert "validation error" in text
     assert "total" in text
     assert result.plan.shapes
+
+
+def test_nothing_left_has_no_ratio(result):
+    text = str(dataclasses.replace(result, size=0.0)).splitlines()[0]
+    assert text == "160 macs before, 0 macs now (at most 40 macs): none left"

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from vbdrop.targets.cost_model import CostModel
 from vbdrop.targets.prunable import Prunable, plain_without, prunables, worth
+from vbdrop.targets.sizes import SizeCounter
+from vbdrop.targets.target import Unit
 
 SHARE_PER_STEP = 0.2
 """The largest share of a tensor's live elements that is removed per step on the path; one may always be removed."""
@@ -118,6 +120,34 @@ def largest_cut(model: nn.Module, costs: CostModel) -> list[Tensor]:
         )
     order = order_of(found, costs)
     return order.without(len(order.order))
+
+
+def least_kept(model: nn.Module, counter: SizeCounter, unit: Unit) -> float:
+    """The size of one live weight in each noisy tensor that counts, which every layer needs.
+
+    The best weights of two layers need not belong to the same unit. Compression would then remove both, and the size of
+    the `largest_cut` would be that of a model without any weight.
+
+    Args:
+        model: A converted model.
+        counter: The exact counter of the same model.
+        unit: What is counted.
+
+    Returns:
+        The size, or 0 if the unit is a time.
+
+    Example:
+        >>> import vbdrop
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> _ = vbdrop.convert_(model, vbdrop.Weights())
+        >>> least_kept(model, SizeCounter(model, (torch.zeros(1, 4),)), "weights")
+        2.0
+    """
+    if unit == "latency":
+        return 0.0
+    names = [f"{found.name}.{found.entry.name}".removeprefix(".") for found in prunables(model)]
+    counted = [name for name in names if name in counter.counted]
+    return float(sum(counter.positions.get(name, 0) if unit == "macs" else 1 for name in counted))
 
 
 def exact_cut(

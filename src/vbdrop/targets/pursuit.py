@@ -17,7 +17,7 @@ from vbdrop.layers.variational import NO_VARIANCE
 from vbdrop.objective import ELBO, kl
 from vbdrop.targets.controller import Controller
 from vbdrop.targets.cost_model import CostModel, press_by_cost_
-from vbdrop.targets.cut import Order, exact_cut, fewest, largest_cut, order_of
+from vbdrop.targets.cut import Order, exact_cut, fewest, largest_cut, least_kept, order_of
 from vbdrop.targets.path import Path, Stage
 from vbdrop.targets.prunable import log_evidence, plain_without, prunables, whole_model
 from vbdrop.targets.sizes import SizeCounter, in_words, size_in
@@ -160,7 +160,7 @@ class Pursuit:
         if self._watch is not None:
             self.timing = self.timing or Timing.of(self._watch, self.counter, smallest)
             self.costs = CostModel(model, self.counter, unit, self.timing)
-        self.least = self.exact_size(smallest)
+        self.least = max(self.exact_size(smallest), least_kept(model, self.counter, unit))
 
     @property
     def model(self) -> nn.Module:
