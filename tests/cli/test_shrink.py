@@ -10,6 +10,7 @@ from torch import nn
 
 import vbdrop as library
 from vbdrop.cli.shrink import folder_of
+from vbdrop.targets.run_file import RunFile
 
 MODULE = """
 import torch
@@ -103,6 +104,15 @@ def test_mistakes_are_said_before_training(vbdrop, own, arguments, message):
     result = vbdrop("shrink", *others, *arguments)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
+
+
+def test_a_folder_of_another_run_is_told_what_to_do(vbdrop, own):
+    (own / "small").mkdir()
+    RunFile(own / "small/run.pt", {"another": "run"}).save({})
+    result = vbdrop("shrink", *ARGUMENTS, "--data", "own_module:data")
+    assert result.code == 2
+    said = " ".join(result.err.replace("│", " ").split())
+    assert "small/run.pt is the checkpoint of another run: choose another --out, or delete the file." in said
 
 
 def test_what_is_no_model(vbdrop, own):

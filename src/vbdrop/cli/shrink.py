@@ -24,6 +24,7 @@ from vbdrop.exporting import ExportError
 from vbdrop.files import write_atomically
 from vbdrop.targets import ShrinkResult, Target, shrink
 from vbdrop.targets.losses import default_loss
+from vbdrop.targets.run_file import OtherRunError
 
 app = verb()
 
@@ -179,6 +180,10 @@ def make_small(asked: ShrinkRequest, folder: Path, say: Callable[[str], Any]) ->
                 batch_size=asked.batch, seed=asked.seed, checkpoint=folder / CHECKPOINT, progress=asked.progress,
                 loss=loss,
             )  # fmt: skip
+        except OtherRunError as error:
+            raise typer.BadParameter(
+                f"{folder / CHECKPOINT} is the checkpoint of another run: choose another --out, or delete the file."
+            ) from error
         except TypeError as error:
             raise typer.BadParameter(str(error)) from error
     files, missing = write_files(result, folder)

@@ -15,6 +15,10 @@ from vbdrop.files import write_atomically
 from vbdrop.kernels import in_use, warn_if_others
 
 
+class OtherRunError(ValueError):
+    """A checkpoint belongs to another run."""
+
+
 class RunFile:
     """A checkpoint that knows which run it belongs to; it holds tensors and plain values, and cannot run code.
 
@@ -31,7 +35,7 @@ class RunFile:
         {'done': 3}
         >>> RunFile(path, {"seed": 2}).load()
         Traceback (most recent call last):
-        ValueError: ... is the checkpoint of another run: give it another name, or delete it.
+        vbdrop.targets.run_file.OtherRunError: ... is the checkpoint of another run: use another file, or delete this one.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
@@ -54,7 +58,8 @@ class RunFile:
         """The state, or None if there is no file yet. Warns if the compiled kernels have changed.
 
         Raises:
-            ValueError: The file is damaged, or belongs to another run.
+            OtherRunError: The file belongs to another run.
+            ValueError: The file is damaged.
         """
         if not self.path.exists():
             return None
@@ -70,7 +75,9 @@ class RunFile:
                 f"{self.path} is damaged ({str(error).splitlines()[0]}); delete it to start again."
             ) from error
         if run not in (self._run, self._former):
-            raise ValueError(f"{self.path} is the checkpoint of another run: give it another name, or delete it.")
+            raise OtherRunError(
+                f"{self.path} is the checkpoint of another run: use another file, or delete this one."
+            )
         kept: dict[str, Any] = state
         warn_if_others(found.get("kernels"), in_use(), kept.get("done", 0))
         return kept
