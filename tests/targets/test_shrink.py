@@ -231,3 +231,13 @@ def test_widths_that_are_rounded_up_count_for_the_target():
     assert all(width % 8 == 0 or width == whole for width, whole in zip(widths, (40, 20), strict=True)), widths
     assert result.size == result.summary().after.macs <= result.limit == 1080 / 2
     assert vbdrop.Target.parse("macs=2,round_to=8") == target
+
+
+def test_a_compiled_model_is_the_one_that_was_compiled():
+    x, y = rings(100)
+    arguments = {"target": vbdrop.Target(macs=2), "epochs": 3, "seed": 1}
+    model = mlp()
+    plain = vbdrop.shrink(model, (x, y), **arguments)
+    compiled = vbdrop.shrink(torch.compile(model, backend="eager"), (x, y), **arguments)
+    assert str(compiled.model) == str(plain.model)
+    assert torch.equal(compiled.model(x), plain.model(x))

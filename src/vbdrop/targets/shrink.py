@@ -49,7 +49,7 @@ def shrink(
     (``target.refine``) trains what is left. For your own loop, use `convert_`, `ELBO`, `Target` and `compress`.
 
     Args:
-        model: The model, trained or not, on its device; it is not changed.
+        model: The model, trained or not, on its device; it is not changed. Of a compiled model, the original is taken.
         train: A `torch.utils.data.DataLoader`, a data set, or a tuple or dict of tensors or arrays. The last element
             of a tuple is the targets; in a dict they are under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
         target: The size to reach. Its ``steps``, ``epochs`` and ``example_inputs`` are not used.
@@ -93,6 +93,7 @@ def shrink(
         raise ValueError(f"`seed` must be an int, at most 2**43 in absolute value; got {seed!r}.")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise TypeError(f"`checkpoint` must be the path of a file, or None; got {checkpoint!r}.")
+    model = _uncompiled(model)
     data = Batches(train, "train", model, batch_size=batch_size, shuffle=True, split=split)
     validation = None if valid is None else Batches(valid, "valid", model, batch_size=500, split=split)
     chosen = default_modes(target) if modes is None else modes if isinstance(modes, tuple) else (modes,)
@@ -102,6 +103,12 @@ def shrink(
         checkpoint=None if checkpoint is None else Path(checkpoint), shrink_every=shrink_every,
     )  # fmt: skip
     return run.finish(ProgressLine(run.pursued) if progress is True else progress if callable(progress) else None)
+
+
+def _uncompiled(model: nn.Module) -> nn.Module:
+    """The model that was given to `torch.compile`, or the model itself."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else model
 
 
 def _check(
