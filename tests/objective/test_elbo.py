@@ -414,9 +414,13 @@ class TestTrainingThatGoesWrong:
         model = converted()
         elbo = ELBO(model, n_train=100)
         x, y = batch()
-        with pytest.warns(UserWarning, match=r"`nll` had no gradient in 5 calls in a row: only the KL trains") as said:
+
+        def steps():
             for _ in range(20):
                 elbo(F.cross_entropy(model(x), y).detach()).backward()
+
+        with pytest.warns(UserWarning, match=r"`nll` had no gradient in 5 calls in a row: only the KL trains") as said:
+            steps()
         assert [warning.filename for warning in said] == [__file__]
         train(model, elbo, torch.optim.SGD(model.parameters(), lr=0.01), 1)
         for _ in range(20):

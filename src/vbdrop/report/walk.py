@@ -102,7 +102,9 @@ def _chooser(result: Mapping[str, Any]) -> Block:
     """The models that were kept, each by its file: those on the way, and the result."""
     files = [*result.get("kept", []), {"file": "the result", **result}]
     if any(one["error"] is None or not one["size"] for one in files):  # a logarithmic scale has no place for 0
-        rows = tuple((_name(one), _said(result, one["size"]), times(one["times"] if one["size"] else None)) for one in files)
+        rows = tuple(
+            (_name(one), _said(result, one["size"]), times(one["times"] if one["size"] else None)) for one in files
+        )
         return TableBlock("The models that were kept", ("file", "size", "smaller"), rows, wide=False)
     points = [(point["size"], point["error"]) for point in result["curve"] if point["error"] is not None]
     canvas = Canvas(3.0)

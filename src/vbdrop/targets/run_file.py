@@ -35,7 +35,7 @@ class RunFile:
         {'done': 3}
         >>> RunFile(path, {"seed": 2}).load()
         Traceback (most recent call last):
-        vbdrop.targets.run_file.OtherRunError: ... is the checkpoint of another run: use another file, or delete this one.
+        vbdrop.targets.run_file.OtherRunError: ... is the checkpoint of another run: use another file, or ...
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
@@ -75,9 +75,7 @@ class RunFile:
                 f"{self.path} is damaged ({str(error).splitlines()[0]}); delete it to start again."
             ) from error
         if run not in (self._run, self._former):
-            raise OtherRunError(
-                f"{self.path} is the checkpoint of another run: use another file, or delete this one."
-            )
+            raise OtherRunError(f"{self.path} is the checkpoint of another run: use another file, or delete this one.")
         kept: dict[str, Any] = state
         warn_if_others(found.get("kernels"), in_use(), kept.get("done", 0))
         return kept

@@ -124,7 +124,9 @@ class ShrinkResult:
 
     def __str__(self) -> str:
         limit = "" if self.limit is None else f" (at most {in_words(self.limit, self.unit)})"
-        ratio = f"{self.times:.1f} times {'faster' if self.unit == 'latency' else 'fewer'}" if self.size else "none left"
+        ratio = (
+            f"{self.times:.1f} times {'faster' if self.unit == 'latency' else 'fewer'}" if self.size else "none left"
+        )
         lines = [f"{in_words(self.before, self.unit)} before, {in_words(self.size, self.unit)} now{limit}: {ratio}"]
         if self.error is not None and self.error_before is not None:
             lines.append(f"validation error {self.error_before:.4g} before, {self.error:.4g} now")
