@@ -554,3 +554,8 @@ def test_a_width_is_rounded_to_a_whole_number(round_to):
         compress(nn.Linear(2, 2), torch.zeros(1, 2), round_to=round_to)
     with pytest.raises(ValueError, match="`round_to` must be a number of units"):
         vbdrop.Target(macs=2, round_to=round_to)
+
+
+def test_a_figure_that_is_no_number_is_named():
+    with pytest.raises(TypeError, match="`evaluate` must return a number; got None"):
+        compress(nn.Linear(2, 2), torch.zeros(1, 2), evaluate=lambda model: None)

@@ -48,3 +48,15 @@ def test_the_counts_are_those_of_compress_at_the_same_threshold():
 def test_what_is_no_function_is_named():
     with pytest.raises(TypeError, match="`evaluate` must be a function of a model; got list"):
         sweep(nn.Linear(2, 2), torch.zeros(1, 2), [0.0], [0.0])
+
+
+@pytest.mark.parametrize("thresholds", [3, None, ["high"]])
+def test_thresholds_that_are_no_numbers_are_named(thresholds):
+    with pytest.raises(TypeError, match="`thresholds` must be a list of numbers; got "):
+        sweep(nn.Linear(2, 2), torch.zeros(1, 2), lambda small: 0.0, thresholds)
+
+
+@pytest.mark.parametrize(("found", "got"), [(None, "None"), (torch.zeros(2), "Tensor"), ({}, "dict")])
+def test_a_score_that_is_no_number_is_named(found, got):
+    with pytest.raises(TypeError, match=f"`evaluate` must return a number; got {got}"):
+        sweep(nn.Linear(2, 2), torch.zeros(1, 2), lambda small: found, [0.0])

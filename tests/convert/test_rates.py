@@ -94,3 +94,11 @@ def test_a_model_without_rates_is_an_error():
         rates(nn.Linear(2, 2))
     with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module; got str"):
         rates("model")
+
+
+def test_a_layer_without_rates_is_named_with_those_that_have_some(model):
+    table = rates(model)
+    names = ", ".join(map(repr, table))
+    with pytest.raises(KeyError, match=f"no layer '7' has rates; those that have are {names}"):
+        table["7"]
+    assert "7" not in table

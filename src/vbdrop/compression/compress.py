@@ -16,7 +16,7 @@ from vbdrop.analysis.graph import Traced, TraceError, trace
 from vbdrop.analysis.size_guards import other_sizes
 from vbdrop.compression.agreement import checks, depends_on_inputs, disagreement, outputs_of
 from vbdrop.compression.evidence import LIMIT, EvidenceLoss, evidence_lost
-from vbdrop.compression.files.model_file import built_with, save
+from vbdrop.compression.files.model_file import Dtype, built_with, save
 from vbdrop.compression.masking import forget_unused_noise_, judge_of, masked_copy
 from vbdrop.compression.noise_probes import disagreement_under_noise
 from vbdrop.compression.planning.plan import Plan
@@ -83,12 +83,14 @@ class Compressed:
         """The counts before and after, one row per layer; print it."""
         return self._summary
 
-    def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
+    def save(self, path: str | Path, dtype: Dtype | None = None) -> int:
         """Write the small model as one safetensors file, for `vbdrop.load`.
 
         Args:
-            path: Where to write; an existing file is replaced only once the new one is complete.
-            dtype: The dtype in which floating-point numbers are stored; None keeps their own.
+            path: Where to write, with the ending ``.safetensors`` or none; an existing file is replaced only once the
+                new one is complete.
+            dtype: The dtype in which floating-point numbers are stored, float32 or float16, by name or as a
+                `torch.dtype`; None keeps their own.
 
         Returns:
             The size of the file in bytes.
@@ -189,10 +191,24 @@ def compress(
     figures = None
     if evaluate is not None:
         with torch.no_grad():
-            figures = float(evaluate(copied(compression.given))), float(evaluate(small.model))
+            figures = figure_of(evaluate, copied(compression.given)), figure_of(evaluate, small.model)
     if warning := compression.why_ruined(small, evidence, figures):
         warnings.warn(warning, stacklevel=2)
     return replace(small, _summary=replace(small.summary(), evidence=evidence, figures=figures))
+
+
+def figure_of(evaluate: Callable[[nn.Module], float], model: nn.Module) -> float:
+    """The figure of a model.
+
+    Raises:
+        TypeError: If it is not a number.
+    """
+    found: object = evaluate(model)
+    try:
+        return float(found)  # type: ignore[arg-type]  # numbers of numpy and tensors of one element, too
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = "None" if found is None else type(found).__name__
+        raise TypeError(f"`evaluate` must return a number; got {got}.") from error
 
 
 def check_round_to(round_to: object) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vbdrop.compression.compress import Compression, Inputs
+from vbdrop.compression.compress import Compression, Inputs, figure_of
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,20 @@ def sweep(
     """
     if not callable(evaluate):
         raise TypeError(f"`evaluate` must be a function of a model; got {type(evaluate).__name__}.")
+    levels = _numbers(thresholds)
     compression = Compression(model, example_inputs, example_kwargs)
     points = []
-    for threshold in thresholds:
-        small = compression.at(float(threshold))
+    for threshold in levels:
+        small = compression.at(threshold)
         before, after = small.summary().before, small.summary().after
         with torch.no_grad():
-            score = float(evaluate(small.model))
-        points.append(SweepPoint(float(threshold), score, before.weights, after.nonzeros, after.bytes))
+            score = figure_of(evaluate, small.model)
+        points.append(SweepPoint(threshold, score, before.weights, after.nonzeros, after.bytes))
     return points
+
+
+def _numbers(thresholds: object) -> list[float]:
+    try:
+        return [float(threshold) for threshold in thresholds]  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`thresholds` must be a list of numbers; got {thresholds!r}.") from error

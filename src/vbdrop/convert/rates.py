@@ -38,6 +38,8 @@ class RateTable(Mapping[str, Rate]):
         self._rows = rows
 
     def __getitem__(self, name: str) -> Rate:
+        if name not in self._rows:
+            raise KeyError(f"no layer {name!r} has rates; those that have are {', '.join(map(repr, self._rows))}")
         return self._rows[name]
 
     def __iter__(self) -> Iterator[str]:

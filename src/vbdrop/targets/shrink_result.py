@@ -3,11 +3,12 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from vbdrop.compression import Compressed, Plan
+from vbdrop.compression.files.model_file import Dtype
 from vbdrop.compression.summary import Summary
 from vbdrop.exporting import Exported, export
 from vbdrop.targets.kept_models import KeptModel
@@ -92,7 +93,7 @@ class ShrinkResult:
         """The counts before and after, one row per layer; it can be printed."""
         return self.small.summary()
 
-    def save(self, path: str | Path, dtype: Literal["float32", "float16"] | None = None) -> int:
+    def save(self, path: str | Path, dtype: Dtype | None = None) -> int:
         """Write the small model as one safetensors file, for `vbdrop.load`; returns its bytes."""
         return self.small.save(path, dtype)
 

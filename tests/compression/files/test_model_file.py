@@ -300,6 +300,37 @@ def test_what_cannot_be_stored_is_named(path):
     assert list(path.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("wrong", [None, 3, b"net"])
+def test_what_is_no_path_is_named(wrong):
+    for act in (lambda: save(wrong, nn.Linear(2, 2)), lambda: load(wrong)):
+        with pytest.raises(TypeError, match="`path` must be the path of a file, a str or a Path; got "):
+            act()
+
+
+def test_a_function_is_no_model(path):
+    save(path, nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module or None; got function"):
+        load(path, model=lambda: nn.Linear(2, 2))
+
+
+def test_another_ending_is_refused_and_none_is_fine(tmp_path):
+    with pytest.raises(ValueError, match=r"`path` must end in \.safetensors, the format of the file; got '.*bar\.pt'"):
+        save(tmp_path / "bar.pt", nn.Linear(2, 2))
+    assert list(tmp_path.iterdir()) == []
+    save(tmp_path / "bar", nn.Linear(2, 2))
+    assert load(tmp_path / "bar", nn.Linear(2, 2)).in_features == 2
+
+
+def test_the_dtype_may_be_that_of_torch(tmp_path):
+    model = nn.Linear(20, 20)
+    for name, dtype in (("float16", torch.float16), ("float32", torch.float32)):
+        by_name, by_torch = (tmp_path / f"{kind}.safetensors" for kind in ("name", "torch"))
+        assert save(by_name, model, dtype=name) == save(by_torch, model, dtype=dtype)
+        assert by_name.read_bytes() == by_torch.read_bytes()
+    with pytest.raises(ValueError, match=r"`dtype` must be None or one of float32, float16; got torch\.int8"):
+        save(by_name, model, dtype=torch.int8)
+
+
 def test_a_file_that_cannot_be_finished_leaves_the_old_one(path, monkeypatch):
     save(path, nn.Linear(2, 2))
     before = path.read_bytes()

@@ -34,19 +34,25 @@ from vbdrop.models import CLASSES
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
+SUFFIX = ".safetensors"
+
+Dtype = Literal["float32", "float16"] | torch.dtype
+"""The dtype of stored numbers, float32 or float16: its name, or that of torch."""
+
 
 def save(
     path: str | Path,
     model: nn.Module,
     plan: Plan | None = None,
     *,
-    dtype: Literal["float32", "float16"] | None = None,
+    dtype: Dtype | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> int:
     """Write a small model.
 
     Args:
-        path: Where to write; an existing file is replaced only once the new one is complete.
+        path: Where to write, with the ending ``.safetensors`` or none; an existing file is replaced only once the new
+            one is complete.
         model: The small model.
         plan: The plan that made it; None for a model with the original shape of its class.
         dtype: The dtype in which floating-point numbers are stored; None keeps their own.
@@ -56,7 +62,8 @@ def save(
         The size of the file in bytes.
 
     Raises:
-        ValueError: If ``dtype`` is unknown, or the model's state holds something that is not a tensor.
+        ValueError: If ``dtype`` is unknown, the path has another ending, or the model's state holds something that is
+            not a tensor.
 
     Example:
         >>> import tempfile
@@ -65,8 +72,9 @@ def save(
         ...     load(f"{folder}/net.safetensors", model=nn.Linear(4, 2))
         Linear(in_features=4, out_features=2, bias=True)
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be None or one of {', '.join(DTYPES)}; got {dtype!r}.")
+    path, stored_as = _checked_path(path), _checked_dtype(dtype)
+    if path.suffix not in ("", SUFFIX):
+        raise ValueError(f"`path` must end in {SUFFIX}, the format of the file; got {str(path)!r}.")
     data, lists = shorten(plan or Plan())
     state = model.state_dict()
     for name, value in state.items():
@@ -74,7 +82,7 @@ def save(
             raise ValueError(f"`model` must hold tensors only; {name!r} is a {type(value).__name__}.")
     listed = {name for name, entry in data.get("buffers", {}).items() if len(entry) == 3}
     kept = {name: value for name, value in state.items() if name not in listed}
-    tensors, tied = to_stored(kept, DTYPES[dtype] if dtype else None, dense=_never_sparse(data))
+    tensors, tied = to_stored(kept, stored_as, dense=_never_sparse(data))
     codes = [encode_positions(each) for each in lists]
     if codes:
         tensors[LISTS] = torch.from_numpy(np.concatenate(codes))
@@ -89,7 +97,7 @@ def save(
     header["sum"] = checksum(header, tensors)
     text = json.dumps(header, separators=(",", ":"), allow_nan=False)
     content = to_safetensors(tensors, {KEY: text})
-    write_atomically(Path(path), content)
+    write_atomically(path, content)
     return len(content)
 
 
@@ -137,9 +145,12 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
     """
     if max_call_bytes is not None and (type(max_call_bytes) is not int or max_call_bytes < 0):
         raise ValueError(f"`max_call_bytes` must be a number of bytes, an int >= 0, or None; got {max_call_bytes!r}.")
-    header, tensors = read_container(Path(path))
+    path = _checked_path(path)
+    if model is not None and not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module or None; got {type(model).__name__}.")
+    header, tensors = read_container(path)
     fresh, devices = (None, {}) if model is None else outline(model)
-    limits = Limits(Path(path).stat().st_size, _bytes(model.state_dict()) if model is not None else 0)
+    limits = Limits(path.stat().st_size, _bytes(model.state_dict()) if model is not None else 0)
     try:
         small = _loaded(header, tensors, fresh, devices, limits)
     except FileFormatError:
@@ -149,6 +160,19 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
     if isinstance(small, fx.GraphModule):
         CallMemory(limits.call if max_call_bytes is None else max_call_bytes).attach(small)
     return small.eval()
+
+
+def _checked_path(path: object) -> Path:
+    if not isinstance(path, str | Path):
+        raise TypeError(f"`path` must be the path of a file, a str or a Path; got {path!r}.")
+    return Path(path)
+
+
+def _checked_dtype(dtype: object) -> torch.dtype | None:
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if dtype is None or (isinstance(found, torch.dtype) and found in DTYPES.values()):
+        return None if dtype is None else found  # type: ignore[return-value]
+    raise ValueError(f"`dtype` must be None or one of {', '.join(DTYPES)}; got {dtype!r}.")
 
 
 def _loaded(
