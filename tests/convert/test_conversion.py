@@ -377,6 +377,14 @@ class TestFailures:
             convert_(model, Weights())
         assert_unchanged(model, before)
 
+    @pytest.mark.parametrize(
+        ("inputs", "got"), [(torch.zeros(3, 4), r"a tensor of shape \(3, 4\)"), ({"x": torch.zeros(3)}, "a dict")]
+    )
+    def test_inputs_without_their_name_are_told_it(self, inputs, got):
+        wanted = rf"`modes` must be .* got {got}; inputs of the model are passed by name, example_inputs="
+        with pytest.raises(TypeError, match=wanted):
+            convert_(small_net(), Units(), inputs)
+
     @pytest.mark.parametrize("modes", [(), (Weights,), ([Weights(), Units()],), ("weights",), (None,), (Weights(), 3)])
     def test_wrong_modes_are_named(self, modes):
         model = small_net()

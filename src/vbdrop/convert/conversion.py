@@ -75,7 +75,7 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module; got {type(model).__name__}.")
     if not modes or not all(isinstance(mode, Weights | Units | Rates) for mode in modes):
-        raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {modes!r}.")
+        raise TypeError(f"`modes` must be one or more of vbdrop.Weights(), Units() and Rates(); got {_said(modes)}.")
     add_imported_layers_()
     report = Conversion()
     before = Snapshot(model)
@@ -97,6 +97,15 @@ def convert_(model: nn.Module, *modes: Mode, example_inputs: Any = None) -> Conv
     warn_when_saved_(model)
     watch_gates_(model)
     return report
+
+
+def _said(modes: tuple[object, ...]) -> str:
+    """What was passed as modes, without the values of tensors, and where tensors belong."""
+    data = next((mode for mode in modes if isinstance(mode, Tensor | Mapping)), None)
+    if data is None:
+        return repr(modes)
+    what = f"a tensor of shape {tuple(data.shape)}" if isinstance(data, Tensor) else f"a {type(data).__name__}"
+    return f"{what}; inputs of the model are passed by name, example_inputs=..."
 
 
 def _convert_one(

@@ -8,6 +8,7 @@ from safetensors.torch import save as to_safetensors
 from tests.processes import run
 from torch import nn
 
+import vbdrop
 from vbdrop.compression.compress import compress
 from vbdrop.compression.files.container import checksum
 from vbdrop.compression.files.format import FileFormatError
@@ -311,6 +312,15 @@ def test_a_function_is_no_model(path):
     save(path, nn.Linear(2, 2))
     with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module or None; got function"):
         load(path, model=lambda: nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("mode", [vbdrop.Weights(), vbdrop.Units(), vbdrop.Rates()])
+def test_a_converted_model_is_told_to_be_a_fresh_one(path, mode):
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    vbdrop.convert_(model, mode)
+    compress(model, torch.zeros(1, 3)).save(path)
+    with pytest.raises(FileFormatError, match=r"`model` is converted; pass a fresh one, before vbdrop\.convert_"):
+        load(path, model=model)
 
 
 def test_another_ending_is_refused_and_none_is_fine(tmp_path):

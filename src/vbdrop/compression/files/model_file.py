@@ -31,6 +31,7 @@ from vbdrop.compression.planning.replaced_modules import scale_bytes
 from vbdrop.compression.rewriting.apply_plan import apply_plan_
 from vbdrop.files import write_atomically
 from vbdrop.models import CLASSES
+from vbdrop.objective import noisy_tensors
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
@@ -121,8 +122,9 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
 
     Args:
         path: A file that `save` wrote.
-        model: A fresh instance of the class that was compressed, built with the same arguments; it is not changed. Its
-            dtype may differ, unless the compressed model had several. A network of `vbdrop.models` needs none.
+        model: A fresh instance of the class that was compressed, built with the same arguments and not converted; it
+            is not changed. Its dtype may differ, unless the compressed model had several. A network of `vbdrop.models`
+            needs none.
         max_call_bytes: For a file with its own forward, the memory that a call may use in addition to an allowance for
             its inputs (2,048 bytes per byte of floating-point numbers, 64 KiB per integer). None means 16 MiB plus
             four times the file size plus the bytes of ``model``. A call that needs more raises a `ValueError` before
@@ -153,8 +155,10 @@ def load(path: str | Path, model: nn.Module | None = None, *, max_call_bytes: in
     limits = Limits(path.stat().st_size, _bytes(model.state_dict()) if model is not None else 0)
     try:
         small = _loaded(header, tensors, fresh, devices, limits)
-    except FileFormatError:
-        raise
+    except FileFormatError as error:
+        if model is None or next(noisy_tensors(model), None) is None:
+            raise
+        raise FileFormatError(f"{error} `model` is converted; pass a fresh one, before vbdrop.convert_.") from error
     except Exception as error:  # a file may hold anything, so any error is the file's fault
         raise FileFormatError(f"the file cannot be read: {type(error).__name__}: {error}") from error
     if isinstance(small, fx.GraphModule):
