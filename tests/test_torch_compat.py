@@ -18,9 +18,9 @@ from vbdrop._torch_compat import (
     keep_in_copies_,
     local_shard,
     output_padding,
-    remove_forward_hooks_,
     schema_of,
     shard_like,
+    state_dict_hooks,
     storage_id,
     transforms_are_on,
     unwrapped,
@@ -110,12 +110,13 @@ def test_hooks_of_the_forward_are_seen():
     assert not has_forward_hooks(layer)
 
 
-def test_hooks_of_one_class_are_removed_and_others_stay():
+def test_hooks_around_state_dicts_are_seen():
     layer = nn.Linear(2, 2)
-    layer.register_forward_hook(nn.Identity())
-    layer.register_forward_hook(lambda *_: None)
-    remove_forward_hooks_(layer, nn.Identity)
-    assert [type(hook) is nn.Identity for hook in layer._forward_hooks.values()] == [False]
+    saving, loading = state_dict_hooks(layer)
+    layer.register_state_dict_pre_hook(lambda *_: None)
+    assert (len(saving), len(loading)) == (1, 0)
+    layer.register_load_state_dict_pre_hook(lambda *_: None)
+    assert (len(saving), len(loading)) == (1, 1)
 
 
 def test_the_output_padding_reaches_the_requested_size():

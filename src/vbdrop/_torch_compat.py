@@ -58,10 +58,10 @@ __all__ = [
     "local_shard",
     "output_padding",
     "pytree",
-    "remove_forward_hooks_",
     "rnn_functions",
     "schema_of",
     "shard_like",
+    "state_dict_hooks",
     "storage_id",
     "transforms_are_on",
     "unwrapped",
@@ -332,18 +332,14 @@ def has_forward_hooks(module: nn.Module) -> bool:
     return any(not getattr(hook, "only_observes", False) for hook in hooks)
 
 
-def remove_forward_hooks_(module: nn.Module, kind: type) -> None:
-    """Remove the forward hooks of one class from a module, on which a copy of the module has no handle.
+def state_dict_hooks(module: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The hooks that run before a module gives its ``state_dict``, and before it loads one, each by its key.
 
     Example:
-        >>> layer = nn.Linear(2, 2)
-        >>> _ = layer.register_forward_hook(nn.Identity())
-        >>> remove_forward_hooks_(layer, nn.Identity)
-        >>> has_forward_hooks(layer)
-        False
+        >>> state_dict_hooks(nn.Linear(2, 2))
+        (OrderedDict(), OrderedDict())
     """
-    for key in [key for key, hook in module._forward_hooks.items() if isinstance(hook, kind)]:
-        del module._forward_hooks[key]
+    return module._state_dict_pre_hooks, module._load_state_dict_pre_hooks
 
 
 def output_padding(layer: ConvTransposeNd, x: Tensor, output_size: list[int] | None) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from vbdrop.experiments import Record, all_records, record_of
+from vbdrop.experiments.records import readable_config, recorded_checksums
 from vbdrop.train import RecordError
 
 DAMAGED_RESULT = json.dumps(
@@ -111,3 +112,15 @@ def test_what_was_written_comes_back(tiny, write_record):
     assert record.result["error"] == 1.25
     assert record.environment["sessions"][0]["threads"] == 1
     assert json.loads((record.folder / "config.json").read_text()) == tiny().as_dict()
+
+
+def test_the_checksum_of_most_records_counts_and_damaged_ones_are_left_out(tiny, tmp_path):
+    for seed, checksum in enumerate(("ab", "cd", "cd")):
+        config = replace(tiny(), checksum=checksum, budget=replace(tiny().budget, seed=seed))
+        record_of(config, tmp_path).open(config)
+    assert recorded_checksums(tmp_path) == {"digits": "cd"}
+    damaged = [record for record in all_records(tmp_path) if record.config.checksum == "cd"]
+    for record in damaged:
+        (record.folder / "config.json").write_text("{")
+    assert recorded_checksums(tmp_path) == {"digits": "ab"}
+    assert readable_config(damaged[0]) is None

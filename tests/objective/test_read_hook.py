@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vbdrop._torch_compat import has_forward_hooks
-from vbdrop.objective.read_hook import ReadHook
+from vbdrop.objective.read_hook import ReadHook, remove_read_hooks_
 
 
 class Counter:
@@ -58,3 +58,10 @@ def test_it_does_not_count_as_a_hook_that_may_change_outputs():
     layer = hooked()
     layer.register_forward_hook(lambda *_: None)
     assert has_forward_hooks(layer)
+
+
+def test_read_hooks_are_removed_and_others_stay():
+    layer = hooked()
+    layer.register_forward_hook(lambda *_: None)
+    remove_read_hooks_(layer)
+    assert [isinstance(hook, ReadHook) for hook in layer._forward_hooks.values()] == [False]

@@ -1,5 +1,6 @@
 """A run's folder: its settings, its environment, its metrics and its result."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,3 +147,24 @@ def all_records(records: Path) -> list[Record]:
         []
     """
     return [Record(path.parent) for path in sorted(records.glob(f"*/{CONFIG}"))]
+
+
+def readable_config(record: Record) -> Config | None:
+    """Return the settings of a run; None if its record is damaged, which is reported when that run is asked for."""
+    try:
+        return record.config
+    except RecordError:
+        return None
+
+
+def recorded_checksums(records: Path) -> dict[str, str]:
+    """Return the checksum that most records have for each data set, so that tables can be printed without the data.
+
+    Example:
+        >>> recorded_checksums(Path("no/such/folder"))
+        {}
+    """
+    seen: dict[str, Counter[str]] = {}
+    for config in filter(None, map(readable_config, all_records(records))):
+        seen.setdefault(config.data, Counter())[config.checksum] += 1
+    return {name: counter.most_common(1)[0][0] for name, counter in seen.items()}

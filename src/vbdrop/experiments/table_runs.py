@@ -1,7 +1,6 @@
 """The runs of a table: for each cell the trials and then, with the chosen setting, the final runs."""
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
-from vbdrop.experiments.records import Record, all_records, record_of
+from vbdrop.experiments.records import Record, all_records, readable_config, record_of, recorded_checksums
 from vbdrop.experiments.search import SEEDS, along_a_scale, halving, is_scale, survivors, unscreened
 from vbdrop.experiments.selection import hopeful, knobs_of, mean_result, ranked, settings, simplicity, within
 from vbdrop.train import Budget, Method, RecordError
@@ -131,7 +130,7 @@ class Book:
         self.records = records
         self._splits = splits or {}
         self._all: list[tuple[Record, Config]] | None = None
-        self._checksums = checksums if checksums is not None else _recorded_checksums(records)
+        self._checksums = checksums if checksums is not None else recorded_checksums(records)
 
     def cell(self, row_key: str, column_key: str) -> Cell:
         """Return a cell from the current records.
@@ -344,7 +343,7 @@ class Book:
 
     def _recorded(self) -> list[tuple[Record, Config]]:
         if self._all is None:
-            found = [(record, _readable(record)) for record in all_records(self.records)]
+            found = [(record, readable_config(record)) for record in all_records(self.records)]
             self._all = [(record, config) for record, config in found if config is not None]
         return self._all
 
@@ -385,16 +384,6 @@ def _trial_budgets(method: Method, column: Column) -> tuple[Budget, ...]:
     return first, (column.budget_of(method, first.seed) if column.finalists_in_full else second)
 
 
-def _recorded_checksums(records: Path) -> dict[str, str]:
-    """Data set -> the checksum of most records, so that a table can be printed without the data."""
-    seen: dict[str, Counter[str]] = {}
-    for record in all_records(records):
-        config = _readable(record)
-        if config is not None:
-            seen.setdefault(config.data, Counter())[config.checksum] += 1
-    return {name: counter.most_common(1)[0][0] for name, counter in seen.items()}
-
-
 def _fixed(row: Row) -> dict[str, object]:
     """The settings by which a run belongs to this row: what it fixes, and strings that it leaves at their defaults.
 
@@ -403,19 +392,7 @@ def _fixed(row: Row) -> dict[str, object]:
     knobs = knobs_of(row)
     every = make_method(row.method, row.fixed).settings()
     return {
-        name: _as_json(value)
+        name: list(value) if isinstance(value, tuple) else value  # as a record stores it
         for name, value in every.items()
         if name in row.fixed or (isinstance(value, str) and name not in knobs)
     }
-
-
-def _as_json(value: object) -> object:
-    """A setting as stored in a record: JSON has lists where a method has tuples."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _readable(record: Record) -> Config | None:
-    try:
-        return record.config
-    except RecordError:
-        return None  # a damaged record of a table is reported when the table asks for it

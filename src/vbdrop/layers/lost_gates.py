@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from vbdrop._torch_compat import state_dict_hooks
 from vbdrop.layers.gate import Gate
 from vbdrop.layers.shared_gate import SharedGate
 
@@ -74,7 +75,7 @@ def _is_watched(module: nn.Module) -> bool:
 
 def _own_hooks(module: nn.Module) -> Iterator[tuple[dict[int, Any], int]]:
     """The hooks of `watch_gates_`: each with the dict that holds it, as its key there."""
-    for hooks in (module._state_dict_pre_hooks, module._load_state_dict_pre_hooks):
+    for hooks in state_dict_hooks(module):
         for key, hook in hooks.items():
             if getattr(hook, "hook", hook) in (_before_saving, _before_loading):  # torch wraps hooks on loading
                 yield hooks, key

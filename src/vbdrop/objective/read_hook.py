@@ -6,8 +6,6 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from vbdrop._torch_compat import remove_forward_hooks_
-
 
 class Reader(Protocol):
     """What a `ReadHook` reports to."""
@@ -47,6 +45,20 @@ class ReadHook:
             return
         reader = None if self._reader is None else self._reader()
         if reader is None:
-            remove_forward_hooks_(layer, ReadHook)
+            remove_read_hooks_(layer)
         elif layer.training:
             reader.note_forward(inputs, outputs)
+
+
+def remove_read_hooks_(layer: nn.Module) -> None:
+    """Remove every `ReadHook` from a layer, which may be a copy on whose hooks nobody has a handle.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> _ = layer.register_forward_hook(ReadHook())
+        >>> remove_read_hooks_(layer)
+        >>> len(layer._forward_hooks)
+        0
+    """
+    for key in [key for key, hook in layer._forward_hooks.items() if isinstance(hook, ReadHook)]:
+        del layer._forward_hooks[key]

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from vbdrop._torch_compat import pytree, remove_forward_hooks_
+from vbdrop._torch_compat import pytree
 from vbdrop.layers import NoisyLayer, Variational
 from vbdrop.layers.companions import weight_names
 from vbdrop.objective.autograd_graph import reads, starts, walk
 from vbdrop.objective.checks import some
 from vbdrop.objective.penalties import without_penalties
-from vbdrop.objective.read_hook import ReadHook
+from vbdrop.objective.read_hook import ReadHook, remove_read_hooks_
 
 WATCHED_STEPS = 5
 """A layer is reported if none of this many first training steps used it."""
@@ -213,7 +213,7 @@ class WeightWatch:
             more = {name for name, layer in layers.items() if any(len(reads[id(w)]) > 1 for w in _weights(layer))}
             self._doubtful = {name: layer for name, layer in layers.items() if name in more}
             for layer in self._doubtful.values():
-                remove_forward_hooks_(layer, ReadHook)  # of another ELBO: the layer is reported once
+                remove_read_hooks_(layer)  # of another ELBO: the layer is reported once
                 self._handles.append(layer.register_forward_hook(ReadHook(self)))
 
     def note_forward(self, inputs: tuple[Any, ...], outputs: Any) -> None:  # noqa: ANN401 -- any structure of tensors
