@@ -69,7 +69,7 @@ class NetworkSurgery(Method):
     title: ClassVar[str] = "DNS"
     paper: ClassVar[str] = "Guo et al. 2016, NIPS"
     family: ClassVar[Family] = "weights"
-    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)}
+    knobs: ClassVar[Mapping[str, tuple[Any, ...]]] = {"c_rate": (2.5, 3.0, 4.0, 5.0, 6.0, 7.0)}
 
     c_rate: float = 2.5
     pretrain: float = 0.2
