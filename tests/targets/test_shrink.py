@@ -240,5 +240,5 @@ def test_a_compiled_model_is_the_one_that_was_compiled():
     plain = vbdrop.shrink(model, (x, y), **arguments)
     compiled = vbdrop.shrink(torch.compile(model, backend="eager"), (x, y), **arguments)
     assert str(compiled.model) == str(plain.model)
-    inputs = torch.from_numpy(x)
+    inputs = torch.from_numpy(x).float()
     assert torch.equal(compiled.model(inputs), plain.model(inputs))
