@@ -30,4 +30,4 @@ def test_a_row_is_run_beside_its_base(vbdrop, tmp_path):
 
 def test_mistakes(vbdrop):
     assert "`row` of Ablations must be one of base" in vbdrop("ablation", "--row", "magic").err
-    assert "`seeds` must be" in vbdrop("ablation", "--seeds", "0").err
+    assert "`--seeds` must be" in vbdrop("ablation", "--seeds", "0").err

@@ -16,4 +16,4 @@ def test_methods_are_measured_against_the_plain_network(vbdrop):
 
 def test_mistakes(vbdrop):
     assert "`method` must be one of" in vbdrop("bench", "magic").err
-    assert "`batch` must be an int >= 1; got 0" in vbdrop("bench", "--batch", "0").err
+    assert "`--batch` must be an int >= 1; got 0" in vbdrop("bench", "--batch", "0").err

@@ -78,7 +78,7 @@ def test_whole_neurons(vbdrop, tmp_path):
     [
         (("--model", "vgg"), "--model must be one of lenet-300-100"),
         (("--data", "svhn"), "--data must be digits or mnist; got 'svhn'"),
-        (("--epochs", 0), "`epochs` must be an int >= 1"),
+        (("--epochs", 0), "`--epochs` must be an int >= 1"),
     ],
 )
 def test_mistakes(vbdrop, tmp_path, arguments, said):

@@ -54,7 +54,7 @@ def test_without_trials_there_is_a_run_a_seed(vbdrop, tmp_path):
     part = ("table", "1", "--quick", "--defaults", "--row", "vbd", "--column", "100", "--records", tmp_path)
     (kind,) = vbdrop(*part, "--seeds", "2", "--cost", "--json").json
     assert (kind["trials"], kind["runs"]) == (0, 2)
-    assert "`seeds` must be" in vbdrop(*part, "--seeds", "0").err
+    assert "`--seeds` must be" in vbdrop(*part, "--seeds", "0").err
 
 
 def test_the_commands_go_on_in_the_same_folder_with_as_many_seeds(vbdrop, tmp_path):

@@ -6,7 +6,7 @@ Exit codes: 0 for success, 1 if something failed, 2 if the command line was wron
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vbdrop.cli.streams import abandon, prepare
 
@@ -75,11 +75,20 @@ def _line(error: Exception) -> str:
     command = context.command_path if context is not None else "vbdrop"
     formatted = getattr(error, "format_message", None)
     if formatted is not None:
-        return f"{command}: {_one_line(formatted())} (try {command} --help)"
+        options = [] if context is None else context.command.params
+        return f"{command}: {_one_line(_by_option(formatted(), options))} (try {command} --help)"
     text = _one_line(str(error))
     if not isinstance(error, ValueError | OSError) and not type(error).__module__.startswith("vbdrop."):
         text = f"{type(error).__name__}: {text}".rstrip(": ") + " (--debug shows where)"
     return f"{command}: {text}"
+
+
+def _by_option(message: str, options: Sequence[Any]) -> str:
+    """Name options as one types them: `--shrink-every`, where Python has `shrink_every`."""
+    for option in options:
+        if option.opts[0].startswith("--"):
+            message = message.replace(f"`{option.name}` must ", f"`{option.opts[0]}` must ")
+    return message
 
 
 def _one_line(text: str) -> str:

@@ -77,19 +77,25 @@ def grid(
 
 
 @contextmanager
-def usage() -> Iterator[None]:
+def usage(**renamed: str) -> Iterator[None]:
     """Report a wrong value as a mistake on the command line.
 
+    Args:
+        renamed: An argument in Python -> the parameter of the command, where that has another name.
+
     Example:
-        >>> with usage():
-        ...     raise ValueError("`epochs` must be an int >= 1; got 0.")
+        >>> with usage(n_valid="valid"):
+        ...     raise ValueError("`n_valid` must be an int >= 0; got -1.")
         Traceback (most recent call last):
-        typer...BadParameter: `epochs` must be an int >= 1; got 0.
+        typer...BadParameter: `valid` must be an int >= 0; got -1.
     """
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        message = str(error)
+        for argument, parameter in renamed.items():
+            message = message.replace(f"`{argument}`", f"`{parameter}`")
+        raise typer.BadParameter(message) from error
 
 
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}

@@ -173,7 +173,7 @@ def make_small(asked: ShrinkRequest, folder: Path, say: Callable[[str], Any]) ->
     built = made_model(asked.model, asked.home)
     train, valid = made_data(asked.data, asked.home)
     loss = default_loss if asked.loss is None else found_function(asked.loss, "--loss", asked.home)
-    with usage():
+    with usage(batch_size="batch"):
         try:
             result = shrink(
                 built, train, valid=valid, target=Target.parse(asked.target), epochs=asked.epochs, lr=asked.lr,

@@ -94,7 +94,7 @@ def train(
     """
     if (config is None) == (method is None):
         raise typer.BadParameter(f"give a METHOD, one of {', '.join(METHODS)}, or --config.")
-    with usage():
+    with usage(n_valid="valid", n_train="examples"):
         if config is not None:
             run = _recorded(config, context)
         else:
