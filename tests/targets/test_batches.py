@@ -39,8 +39,9 @@ def test_every_form_gives_the_same_examples(data):
     assert torch.equal(y, Y)
 
 
-def test_a_random_order_has_every_example_once_and_follows_the_seed():
-    batches = Batches((X, Y), "train", MODEL, batch_size=3, shuffle=True)
+@pytest.mark.parametrize("data", [(X, Y), TensorDataset(X, Y)], ids=["tensors", "data set"])
+def test_a_random_order_has_every_example_once_and_follows_the_seed(data):
+    batches = Batches(data, "train", MODEL, batch_size=3, shuffle=True)
     torch.manual_seed(1)
     first = all_of(batches)[0]
     torch.manual_seed(1)
@@ -53,12 +54,15 @@ def test_a_random_order_has_every_example_once_and_follows_the_seed():
     ("batch_size", "sizes"),
     [(1, [1] * 10), (2, [2] * 5), (3, [3, 3, 4]), (4, [4, 4, 2]), (9, [10]), (10, [10]), (11, [10])],
 )
-def test_a_single_example_belongs_to_the_batch_before_it(batch_size, sizes):
-    batches = Batches((X, Y), "train", MODEL, batch_size=batch_size)
-    assert [len(batch) for batch in batches] == sizes
-    assert len(batches) == len(sizes)
-    assert torch.equal(all_of(batches)[0], X)
-    assert len(Batches((X[:1], Y[:1]), "train", MODEL, batch_size=batch_size)) == 1
+@pytest.mark.parametrize("form", [lambda *arrays: arrays, TensorDataset], ids=["tensors", "data set"])
+def test_a_single_example_belongs_to_the_batch_before_it(form, batch_size, sizes):
+    for shuffle in (False, True):
+        batches = Batches(form(X, Y), "train", MODEL, batch_size=batch_size, shuffle=shuffle)
+        assert [len(batch) for batch in batches] == sizes
+        assert len(batches) == len(sizes)
+        seen = all_of(batches)[0]
+        assert torch.equal(seen.sort(0).values if shuffle else seen, X)
+    assert len(Batches(form(X[:1], Y[:1]), "train", MODEL, batch_size=batch_size)) == 1
 
 
 def test_a_dict_has_named_inputs_and_targets():

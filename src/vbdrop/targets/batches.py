@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from vbdrop._torch_compat import pytree
 
@@ -85,8 +85,8 @@ class Batches:
             dict of tensors or arrays with one entry per example.
         what: The name of the argument, for error messages.
         model: The model, whose device and precision the batches take.
-        batch_size: The examples in a batch, for data that does not come in batches. If a single example of tensors or
-            arrays would be left over, the last batch has one more, since BatchNorm cannot train on one example.
+        batch_size: The examples in a batch, for data that does not come in batches. If a single example would be left
+            over, the last batch has one more, since BatchNorm cannot train on one example.
         shuffle: Whether such data is visited in random order.
         split: Splits a batch, if the default does not fit: the last element of a tuple is the targets; in a dict they
             are under ``labels``, ``label``, ``targets``, ``target`` or ``y``.
@@ -141,8 +141,7 @@ class Batches:
                 yield self._batch(raw)
             return
         order = torch.randperm(self.n_examples) if self._shuffle else torch.arange(self.n_examples)
-        starts = range(self._batch_size, self._length * self._batch_size, self._batch_size)
-        for chosen in torch.tensor_split(order, list(starts)):
+        for chosen in _in_batches(order, self._batch_size):
             yield self._batch(pytree.tree_map(lambda leaf, chosen=chosen: leaf[chosen], self._arrays))
 
     def generators(self) -> list[torch.Generator]:
@@ -207,6 +206,25 @@ def _n_batches(n_examples: int, batch_size: int) -> int:
     return whole + (rest > (1 if whole else 0))
 
 
+def _in_batches(order: Tensor, batch_size: int) -> tuple[Tensor, ...]:
+    """Split the order of examples into batches."""
+    starts = range(batch_size, _n_batches(len(order), batch_size) * batch_size, batch_size)
+    return torch.tensor_split(order, list(starts))
+
+
+class _BatchSampler(Sampler[list[int]]):
+    """Draws the batches of a data set; torch's own would leave a single example over."""
+
+    def __init__(self, sampler: RandomSampler | SequentialSampler, batch_size: int) -> None:
+        self.sampler, self._batch_size = sampler, batch_size
+
+    def __len__(self) -> int:
+        return _n_batches(len(self.sampler), self._batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (batch.tolist() for batch in _in_batches(torch.tensor(list(self.sampler)), self._batch_size))
+
+
 def _is_arrays(data: Any, what: str) -> bool:  # noqa: ANN401
     if isinstance(data, Tensor | np.ndarray):
         raise TypeError(
@@ -218,7 +236,10 @@ def _is_arrays(data: Any, what: str) -> bool:  # noqa: ANN401
 
 def _loader(data: Any, what: str, batch_size: int, shuffle: bool) -> Iterable[Any]:  # noqa: ANN401
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        return DataLoader(data, batch_size=batch_size, shuffle=shuffle)
+        if not isinstance(data, Sized):
+            raise TypeError(f"`{what}` must have a length; {type(data).__name__} has no __len__.")
+        sampler = RandomSampler(data) if shuffle and len(data) else SequentialSampler(data)
+        return DataLoader(data, batch_sampler=_BatchSampler(sampler, batch_size))
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         raise TypeError(
             f"`{what}` must be a DataLoader, a data set, or a tuple or dict of tensors or arrays; "
