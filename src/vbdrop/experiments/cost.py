@@ -50,7 +50,7 @@ class StepTimer:
     def __init__(
         self, config: Config, steps: int = WARM_UP + STEPS, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        budget = config.budget
+        self.budget = budget = config.budget
         self.clock = clock
         self.steps, self.epochs = steps, budget.epochs
         self.method: Method = config.build_method()
@@ -58,18 +58,19 @@ class StepTimer:
             torch.manual_seed(0)
             self.model = self.method.build(build(config.model, **config.model_args)).train()
             to_channels_last_(self.model)  # as a run does
-            inputs = torch.rand(budget.batch, *MODELS[config.model].input_shape)
-            self.batch = Batch(inputs, torch.randint(_CLASSES, (budget.batch,)))
+        self.shape = MODELS[config.model].input_shape
+        self.random = torch.Generator().manual_seed(0)
         self.optimizer = torch.optim.Adam(self.method.groups(self.model, budget.lr), lr=budget.lr, fused=True)
         self.index = 0
 
     def step(self) -> float:
         """Do a step and return its seconds."""
         with torch.random.fork_rng(devices=[]):
+            batch = self._random_batch()
             start = self.clock()
             done = self.index / self.steps
             at = Step(self.index, self.steps, done * self.epochs, self.epochs, n_train=60_000)
-            loss = self.method.loss(self.model, self.batch, at)
+            loss = self.method.loss(self.model, batch, at)
             self.optimizer.zero_grad()
             torch.autograd.backward(loss)
             self.optimizer.step()
@@ -79,11 +80,16 @@ class StepTimer:
 
     def evaluation(self) -> float:
         """Evaluate a batch of examples and return the seconds per example."""
-        shape = self.batch.inputs.shape[1:]
-        examples = Batch(torch.zeros(EVALUATED_AT_ONCE, *shape), torch.zeros(EVALUATED_AT_ONCE, dtype=torch.long))
+        examples = Batch(torch.zeros(EVALUATED_AT_ONCE, *self.shape), torch.zeros(EVALUATED_AT_ONCE, dtype=torch.long))
         start = self.clock()
         evaluate(self.model, examples)
         return (self.clock() - start) / EVALUATED_AT_ONCE
+
+    def _random_batch(self) -> Batch:
+        """A batch of new examples; one that the network has learned by heart has subnormal gradients, which are slow."""
+        count = self.budget.batch
+        inputs = torch.rand(count, *self.shape, generator=self.random)
+        return Batch(inputs, torch.randint(_CLASSES, (count,), generator=self.random))
 
 
 class Costs:
