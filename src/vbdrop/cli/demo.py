@@ -1,7 +1,6 @@
 """``vbdrop demo``: the whole package in two minutes, on the digits that come with it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,26 +26,8 @@ from vbdrop.train import Budget, Epoch, weight_layers
 app = verb()
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network for the demo.
-
-    Attributes:
-        model: A key of :data:`vbdrop.models.MODELS`.
-        epochs: How long it is trained: two minutes for both networks on two cores, on the embedded digits.
-    """
-
-    model: str
-    epochs: int
-
-
-NETWORKS = {
-    "lenet-300-100": Network("lenet-300-100", 40),
-    "lenet-500-300": Network("lenet-500-300", 30),
-    "lenet5": Network("lenet-5", 6),
-    "lenet-5": Network("lenet-5", 6),
-}
-"""Name on the command line -> network."""
+EPOCHS = {"lenet-300-100": 40, "lenet-500-300": 30, "lenet-5": 6}
+"""The networks, and how long each is trained: two minutes for both runs on two cores, on the embedded digits."""
 
 DATA = ("digits", "mnist")
 
@@ -60,7 +41,7 @@ HYPER: dict[tuple[str, str], dict[str, float]] = {
 EXAMPLES = """\b
 vbdrop demo
 vbdrop demo --units              fewer neurons instead of fewer weights
-vbdrop demo --model lenet5       a convolutional network
+vbdrop demo --model lenet-5      a convolutional network
 vbdrop demo --data mnist         all 60,000 digits, after vbdrop data get mnist
 """
 
@@ -68,7 +49,7 @@ vbdrop demo --data mnist         all 60,000 digits, after vbdrop data get mnist
 @app.command(epilog=EXAMPLES)
 def demo(
     data: Annotated[str, typer.Option(metavar="NAME", help=f"The digits: {' or '.join(DATA)}.")] = "digits",
-    model: Annotated[str, typer.Option(metavar="NAME", help=f"The network: {', '.join(NETWORKS)}.")] = "lenet-300-100",
+    model: Annotated[str, typer.Option(metavar="NAME", help=f"The network: {', '.join(EPOCHS)}.")] = "lenet-300-100",
     units: Annotated[bool, typer.Option("--units", help="Remove whole neurons or channels, not weights.")] = False,
     epochs: Annotated[
         int | None,
@@ -118,18 +99,18 @@ def demo(
 
 def _configs(data: str, name: str, units: bool, epochs: int | None, data_dir: Path | None) -> tuple[Config, Config]:
     """Return the settings of the plain run and of the run that learns its rates."""
-    if name not in NETWORKS:
-        raise ValueError(f"--model must be one of {', '.join(NETWORKS)}; got {name!r}.")
+    if name not in EPOCHS:
+        raise ValueError(f"--model must be one of {', '.join(EPOCHS)}; got {name!r}.")
     if data not in DATA:
         raise ValueError(f"--data must be {' or '.join(DATA)}; got {data!r}.")
-    network, method = NETWORKS[name], "vbd-gates" if units else "vbd-weights"
+    method = "vbd-gates" if units else "vbd-weights"
     plain, pruned = (
         resolve(
             chosen,
-            model=network.model,
+            model=name,
             data=data,
             checksum=facts(data, data_dir).checksum,
-            budget=Budget(epochs=network.epochs if epochs is None else epochs),
+            budget=Budget(epochs=EPOCHS[name] if epochs is None else epochs),
         )
         for chosen in (make_method("plain", {}), make_method(method, HYPER.get((data, method), {})))
     )

@@ -86,7 +86,7 @@ class StepTimer:
         return (self.clock() - start) / EVALUATED_AT_ONCE
 
     def _random_batch(self) -> Batch:
-        """A batch of new examples; one that the network has learned by heart has subnormal gradients, which are slow."""
+        """A batch of new examples; one that was learned by heart would have subnormal gradients, which are slow."""
         count = self.budget.batch
         inputs = torch.rand(count, *self.shape, generator=self.random)
         return Batch(inputs, torch.randint(_CLASSES, (count,), generator=self.random))

@@ -1,14 +1,12 @@
 """`torch.nn.MultiheadAttention` with its projections as separate steps, so that heads can be gated and removed."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vbdrop.layers.linear import Linear
-from vbdrop.layers.shared_gate import SharedGate, has_own_state, reset_missing_
+from vbdrop.layers.shared_gate import Gated, SharedGate
 
 
 class OutProjection(Linear, NonDynamicallyQuantizableLinear):  # type: ignore[misc]  # torch's stub has no `bias=False`
@@ -115,14 +113,12 @@ class OpenAttention(nn.MultiheadAttention):
         return added
 
 
-class GatedAttention(OpenAttention):
+class GatedAttention(Gated, OpenAttention):
     """An attention that reads a residual stream directly, as the first one of an encoder does, with the stream's gates.
 
     `gate_attention_` changes the class of an `OpenAttention` to this one. A tensor that serves as query, key and value
     is gated once, with one draw of the noise.
     """
-
-    gate: SharedGate
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         gated = {id(x): x for x in (query, key, value)}
@@ -144,19 +140,6 @@ class GatedAttention(OpenAttention):
         """Remove the gates."""
         self._modules.pop("gate")
         self.__class__ = OpenAttention  # type: ignore[assignment]  # the class that it had
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        *args: Any,  # noqa: ANN401 -- as in torch
-    ) -> None:
-        """Reset gates that are missing from a plain ``state_dict``."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
-        if has_own_state(self, prefix, state_dict, local_metadata):
-            like = next(self.parameters(recurse=False), None)
-            reset_missing_(self.gate, f"{prefix}gate.", state_dict, like)
 
 
 def gate_attention_(module: OpenAttention, gate: SharedGate) -> None:

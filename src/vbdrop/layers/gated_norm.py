@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from vbdrop.layers.counted_norm import CENTRING, CountedNorm, count_
-from vbdrop.layers.shared_gate import SharedGate, has_own_state, reset_missing_
+from vbdrop.layers.shared_gate import Gated, SharedGate
 
 
-class GatedNorm(nn.Module):
+class GatedNorm(Gated):
     """A normalisation whose channels have gates that it shares with the other readers of the stream.
 
     The input is multiplied by the gates. RMS normalisation then keeps a zero channel zero, but layer and group
@@ -19,7 +19,6 @@ class GatedNorm(nn.Module):
     """
 
     plain: ClassVar[type[nn.Module]] = nn.Module
-    gate: SharedGate
     kind: str
     weight: Tensor | None
     bias: Tensor | None
@@ -56,19 +55,6 @@ class GatedNorm(nn.Module):
         self._modules.pop("gate")
         self.__dict__.pop("kind")
         self.__class__ = type(self).plain  # type: ignore[assignment]  # the original class
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        *args: Any,  # noqa: ANN401 -- as in torch
-    ) -> None:
-        """Reset gates that are missing from a plain ``state_dict``."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
-        if has_own_state(self, prefix, state_dict, local_metadata):
-            like = next(self.parameters(recurse=False), None)
-            reset_missing_(self.gate, f"{prefix}gate.", state_dict, like)
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 -- as pickle requires
         return _blank, (type(self).plain,), self.__dict__

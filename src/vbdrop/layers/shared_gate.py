@@ -157,7 +157,25 @@ def reset_missing_(module: nn.Module | None, prefix: str, state_dict: dict[str, 
         state_dict.update(gate.state_dict(prefix=below))
 
 
-def has_own_state(module: nn.Module, prefix: str, state_dict: dict[str, Any], metadata: dict[str, Any]) -> bool:
+class Gated(nn.Module):
+    """A module of another library whose inputs have gates: they are reset if a plain ``state_dict`` lacks them."""
+
+    gate: SharedGate
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        *args: Any,  # noqa: ANN401 -- as in torch
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+        if _has_own_state(self, prefix, state_dict, local_metadata):
+            like = next(self.parameters(recurse=False), None)
+            reset_missing_(self.gate, f"{prefix}gate.", state_dict, like)
+
+
+def _has_own_state(module: nn.Module, prefix: str, state_dict: dict[str, Any], metadata: dict[str, Any]) -> bool:
     """Whether a ``state_dict`` is of a model with this module: it has all of its own parameters.
 
     A module without parameters must be named in the metadata, where torch notes the version of each module; otherwise a
@@ -165,7 +183,7 @@ def has_own_state(module: nn.Module, prefix: str, state_dict: dict[str, Any], me
 
     Example:
         >>> norm = nn.LayerNorm(2)
-        >>> has_own_state(norm, "0.", {"0.weight": 1, "0.bias": 1}, {}), has_own_state(norm, "0.", {}, {})
+        >>> _has_own_state(norm, "0.", {"0.weight": 1, "0.bias": 1}, {}), _has_own_state(norm, "0.", {}, {})
         (True, False)
     """
     names = [name for name, parameter in module._parameters.items() if parameter is not None]
