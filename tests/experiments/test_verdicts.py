@@ -55,7 +55,7 @@ def test_a_smaller_network_at_an_equal_error_is_no_difference_in_points():
     assert found.word == "holds"
     assert "no trade-off: 1, 1 by size at an equal error; beyond chance" in found.reason
     both = judge("A claim.", [smaller, contest(*BETTER)]).reason
-    assert "no trade-off: 2, by -0.30 to -0.30 points, 1 by size at an equal error; beyond chance" in both
+    assert "no trade-off: 2, by -0.30 points, 1 by size at an equal error; beyond chance" in both
 
 
 def test_many_comparisons_need_stronger_evidence():

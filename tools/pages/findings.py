@@ -191,13 +191,13 @@ def _gaps(whole: Table) -> str:
     fewer = [cell for cell in cells if cell.ours is not None and cell.ours.error.n < cell.seeds]
     unchosen = [cell for cell in cells if cell.is_by_default]
     older = [cell for cell in cells if cell.older]
-    parts = [
-        f"{len(never)} of {len(cells)} cells have not been run",
-        f"{len(fewer)} have fewer seeds than planned",
-        f"{len(unchosen)} have settings that may change, since their trials have not all been run",
-        f"{len(older)} show older runs",
-    ]
-    some = [part for part, group in zip(parts, (never, fewer, unchosen, older), strict=True) if group]
+    groups = (
+        (never, f"of {len(cells)} cells has not been run", f"of {len(cells)} cells have not been run"),
+        (fewer, "has fewer seeds than planned", "have fewer seeds than planned"),
+        (unchosen, "has settings that may change", "have settings that may change"),
+        (older, "shows older runs", "show older runs"),
+    )
+    some = [f"{len(group)} {one if len(group) == 1 else several}" for group, one, several in groups if group]
     return f"{whole.protocol.name}: {'; '.join(some) or 'everything has been run'}."
 
 

@@ -156,7 +156,7 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     sure = [mean for mean, value in zip(means, values, strict=True) if value < 1 - LEVEL]
     better, worse = sum(mean < 0 for mean in sure), sum(mean > 0 for mean in sure)
     points = [each.mean for each, one in zip(decisive, able, strict=True) if one.basis != "equal error"]
-    by = f", by {min(points):+.2f} to {max(points):+.2f} points" if points else ""
+    by = f", by {' to '.join(dict.fromkeys(f'{end(points):+.2f}' for end in (min, max)))} points" if points else ""
     if len(points) < len(means):
         by += f", {len(means) - len(points)} by size at an equal error"
     reason = (

@@ -23,6 +23,7 @@ def test_the_status_tells_settings_that_were_chosen_from_defaults(tmp_path, writ
         write_record(config)
     said = "1 with settings chosen on validation data, or with nothing to choose, 1 with default settings"
     assert f"have numbers: {said}" in status(tmp_path)
+    assert "7 of 9 cells have not been run; 1 has settings that may change." in missing(tmp_path)
     assert "The lowest" in findings(tmp_path)
 
 
