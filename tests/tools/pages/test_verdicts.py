@@ -24,9 +24,21 @@ def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
             write_record(config, error=error)
     text = filled("<!-- verdicts -->", tmp_path)
     assert "| As a regulariser, VBD has a lower error than VD. | **holds in part** |" in text
-    assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) | – | – | the error |" in text
+    assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) |" in text
     short = filled("<!-- short -->", tmp_path)
     others = f"2 hold in part, {len(CLAIMS) - 2} are undecided so far"
     assert short.startswith(
         f"**In short:** of the {len(CLAIMS)} claims that runs can decide, {others}; one theoretical"
     )
+
+
+def test_comparisons_of_too_few_pairs_are_listed_apart(tmp_path, write_record, write_trials):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab"})
+    for row, error in (("vbd", 13.0), ("vd", 14.0), ("concrete", 12.5)):
+        write_trials(book, row, "1", [{"error": 13.0 + k} for k in range(8)])
+        write_record(book.cell(row, "1").finals[0], error=error)
+    text = filled("<!-- verdicts -->", tmp_path)
+    assert "- Table 3, scale 1, VBD minus: VD -1.00\n" in text
+    assert "- Table 3, scale 1, VBD minus: Concrete dropout +0.50; VD -1.00\n" in text
+    assert "n = 1" not in text
+    assert "| VBD – VD |" not in text
