@@ -153,8 +153,8 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
         return "undecided", f"{counted} {none}{left}"
     values = holm([each.p for each in decisive if each.p is not None])
     means = [each.mean for each in decisive]
-    sure = [mean for mean, value in zip(means, values, strict=True) if value < 1 - LEVEL]
-    better, worse = sum(mean < 0 for mean in sure), sum(mean > 0 for mean in sure)
+    sure = [(one, mean) for one, mean, value in zip(able, means, values, strict=True) if value < 1 - LEVEL]
+    better, worse = ([one for one, mean in sure if mean * sign > 0] for sign in (-1, 1))
     points = [each.mean for each, one in zip(decisive, able, strict=True) if one.basis != "equal error"]
     by = f", by {' to '.join(dict.fromkeys(f'{end(points):+.2f}' for end in (min, max)))} points" if points else ""
     if len(points) < len(means):
@@ -162,10 +162,16 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     reason = (
         f"{counted} Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}{by}; "
         f"beyond chance at {100 * (1 - LEVEL):.0f} % after Holm's "
-        f"correction: {better} for the claim, {worse} against it.{left}"
+        f"correction: {_named(better)} for the claim, {_named(worse)} against it.{left}"
     )
     planned = sum(each.seeds >= LEAST for each in found) + unmade
-    return _word(better, worse, planned), reason
+    return _word(len(better), len(worse), planned), reason
+
+
+def _named(contests: Sequence[Contest]) -> str:
+    """How many, and which: where, and against which method."""
+    which = "; ".join(f"{each.where}, {each.rival}" for each in contests)
+    return f"{len(contests)} ({which})" if which else "0"
 
 
 def _counted(found: Sequence[Contest]) -> str:
