@@ -110,10 +110,6 @@ def test_a_trial_has_half_the_epochs_but_for_the_two_data_sets_of_colour_images(
                 assert column.finalists_in_full == (share < 0.5)
 
 
-def test_svhn_is_split_by_photograph():
-    assert [column.split for column in protocol_of(3).columns] == ["group"]
-
-
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(ValueError, match="`number` must be that of a table of the paper, 1 to 5; got 6"):
         protocol_of(6)

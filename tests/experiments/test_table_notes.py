@@ -47,8 +47,9 @@ def test_columns_with_other_epochs_are_not_compared():
     assert warning not in protocol_notes(unrun(2, columns=["1"]))
 
 
-def test_whole_photographs_are_held_out_and_ablations_choose_nothing():
-    assert "trained without the 5,000 validation examples (whole photographs), at most 8" in protocol_notes(unrun(3))[0]
+def test_neighbours_are_held_out_of_svhn_and_ablations_choose_nothing():
+    held_out = "trained without the 5,000 validation examples (100 neighbours at a time), at most 8"
+    assert held_out in protocol_notes(unrun(3))[0]
     said = protocol_notes(table(Book(ablations(), Path("none"))))
     assert said[0].endswith("falling linearly to 0). Trained without the 5,000 validation examples.")
     assert "MNIST, 30 epochs, batches of 100, Adam 0.001 (falling linearly to 0)." in said[1]

@@ -232,15 +232,14 @@ def test_an_older_run_may_have_any_value_that_is_chosen_for_its_row(tmp_path, wr
     assert len(book.older_runs(book.cell("vbd", "340"))) == 1
 
 
-def test_without_an_index_of_photographs_blocks_are_held_out(tmp_path, write_record):
-    checksums = {"svhn": "ab", "cifar10": "cd"}
-    books = [Book(protocol_of(3), tmp_path, checksums, chosen) for chosen in (None, {"svhn": "block"})]
-    for trial in books[0].cell("vbd", "1").screening:
+def test_trials_on_svhn_hold_out_neighbours_and_final_runs_nothing(tmp_path, write_record):
+    book = Book(protocol_of(3), tmp_path, {"svhn": "ab", "cifar10": "cd"})
+    for trial in book.cell("vbd", "1").screening:
         write_record(trial.runs[0])
-    wanted, fallback = (book.cell("vbd", "1") for book in books)
-    for cell, split in ((wanted, "group"), (fallback, "block")):
-        assert {config.split for trial in cell.trials for config in trial.runs} == {split}
-    assert [config.id for config in wanted.finals] == [config.id for config in fallback.finals]  # nothing is held out
+    cell = book.cell("vbd", "1")
+    tried = [config for trial in cell.trials for config in trial.runs]
+    assert {(config.data, config.split, config.n_valid) for config in tried} == {("svhn", "block", 5_000)}
+    assert {(config.split, config.n_valid) for config in cell.finals} == {("image", 0)}
 
 
 def test_as_long_as_nothing_is_chosen_a_recorded_run_with_the_defaults_counts_and_none_is_made(book, write_record):

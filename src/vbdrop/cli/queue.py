@@ -13,7 +13,7 @@ from vbdrop.cli.console import err, grid, out, print_json, usage, verb
 from vbdrop.cli.options import AsJson, Cost, DataDir, On, Workers
 from vbdrop.cli.run_progress import Bars, Lines, title
 from vbdrop.cli.table_verbs import QUICK_RECORDS, RECORDS
-from vbdrop.experiments import PROTOCOLS, Book, Runner, Table, ablations, checksums, protocol_of, splits
+from vbdrop.experiments import PROTOCOLS, Book, Runner, Table, ablations, checksums, protocol_of
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import Costs
 from vbdrop.experiments.run_order import QueuedRun, queued
@@ -66,7 +66,7 @@ def queue(
         check_on(on)
         numbers = table or [*PROTOCOLS, 0]
         protocols = [protocol_of(number, quick=quick) if number else ablations(quick=quick) for number in numbers]
-    books = [Book(each, folder, checksums(each, data_dir), splits(each, data_dir)) for each in protocols]
+    books = [Book(each, folder, checksums(each, data_dir)) for each in protocols]
     costs = Costs(data_dir, StepTimes(default_file()))
     with err().status("measuring a few steps of every method"):
         waiting = queued(books, costs)

@@ -16,7 +16,7 @@ from vbdrop.cli.clusters import check_on, cluster_of
 from vbdrop.cli.console import err, grid, out, print_json, usage
 from vbdrop.cli.narrow_tables import fitted, whole_width
 from vbdrop.cli.run_progress import Bars, Lines, network
-from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, markdown, splits
+from vbdrop.experiments import Book, Config, Protocol, Runner, Table, checksums, markdown
 from vbdrop.experiments import table as read_table
 from vbdrop.experiments.cost import estimate
 from vbdrop.experiments.runner import Processes
@@ -95,7 +95,7 @@ def answer(protocol: Protocol, asked: Asked) -> None:
     if not (asked.run or protocol.quick or asked.cost):
         _show(read_table(Book(protocol, folder), *part), asked)
         return
-    book = Book(protocol, folder, checksums(protocol, asked.data_dir), splits(protocol, asked.data_dir))
+    book = Book(protocol, folder, checksums(protocol, asked.data_dir))
     runs = (book.without_trials if asked.defaults else book.expected)(*part)
     with err().status("measuring a few steps of every method"):
         seconds = estimate(runs, asked.data_dir, StepTimes(default_file()))

@@ -4,7 +4,7 @@ from vbdrop.experiments.ablations import ABLATIONS, ablations
 from vbdrop.experiments.comparison import Comparison, compare
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.counts import LayerCount, count, units
-from vbdrop.experiments.data_facts import checksums, splits
+from vbdrop.experiments.data_facts import checksums
 from vbdrop.experiments.execution import BusyError, execute
 from vbdrop.experiments.paper_tables import PROTOCOLS, protocol_of
 from vbdrop.experiments.protocol import Column, Protocol, Row
@@ -55,7 +55,6 @@ __all__ = [
     "record_of",
     "resolve",
     "settings",
-    "splits",
     "table",
     "trained_model",
     "units",

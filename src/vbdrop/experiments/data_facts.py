@@ -20,22 +20,3 @@ def checksums(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str
     screens = (column.screened_on for column in protocol.columns)
     names = dict.fromkeys(column.data for column in (*protocol.columns, *screens) if column is not None)
     return {name: facts(name, data_dir).checksum for name in names}
-
-
-def splits(protocol: Protocol, data_dir: Path | None = None) -> dict[str, str]:
-    """Return what can be held out of each data set: blocks in place of groups if the index of groups is missing.
-
-    Raises:
-        DataError: A data set is missing or damaged.
-
-    Example:
-        >>> from vbdrop.experiments.paper_tables import protocol_of
-        >>> splits(protocol_of(3, quick=True))
-        {'digits': 'image'}
-    """
-    return {
-        column.data: "block"
-        if column.split == "group" and not facts(column.data, data_dir).has_groups
-        else column.split
-        for column in protocol.columns
-    }

@@ -26,7 +26,6 @@ class Facts(NamedTuple):
     checksum: str
     train: int
     test: int
-    has_groups: bool
 
 
 @lru_cache(maxsize=8)
@@ -38,12 +37,10 @@ def facts(data: str, data_dir: Path | None = None) -> Facts:
 
     Example:
         >>> facts("digits")[1:]
-        (8000, 2000, False)
+        (8000, 2000)
     """
     dataset = load(data, data_dir)
-    return Facts(
-        dataset.checksum, len(dataset.train_labels), len(dataset.test_labels), dataset.train_groups is not None
-    )
+    return Facts(dataset.checksum, len(dataset.train_labels), len(dataset.test_labels))
 
 
 def examples(config: Config, data_dir: Path | None = None) -> Examples:

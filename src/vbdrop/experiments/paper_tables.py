@@ -151,7 +151,7 @@ _TABLE_3 = Protocol(
             model_args={"scale": 1.0},
             normalise="standardised",
             screened_on=_TABLE_2.column("1"),
-            split="group",
+            split="block",
         ),
     ),
     rows=_regularisers("none", "bernoulli", "gaussian-noise", "concrete", "sadd", "vadd", "vd", "vd-kingma", "vbd"),

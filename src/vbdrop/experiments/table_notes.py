@@ -1,6 +1,7 @@
 """The notes below a table: how its numbers were made, its protocol, and its marks."""
 
 from vbdrop.data import DATASETS
+from vbdrop.data.splits import BLOCK
 from vbdrop.experiments.curves import CLOSE
 from vbdrop.experiments.paired import LEAST
 from vbdrop.experiments.protocol import Column, Protocol
@@ -131,7 +132,7 @@ def _budget(column: Column) -> str:
 def _purpose(column: Column, protocol: Protocol) -> str:
     """What the validation split is for."""
     held_out = f"the {column.n_valid:,} validation examples"
-    held_out += " (whole photographs)" if column.split == "group" else ""
+    held_out += f" ({BLOCK} neighbours at a time)" if column.split == "block" else ""
     if protocol.on_validation:
         return f"Trained without {held_out}."
     tried = f"at most {column.trials} settings per method"

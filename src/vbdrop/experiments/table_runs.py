@@ -108,8 +108,6 @@ class Book:
         protocol: The table.
         records: The folder of records.
         checksums: Data set -> its checksum; by default that of the existing records.
-        splits: Data set -> what is held out, if that is not what the table asks for: see
-            :func:`vbdrop.experiments.splits`.
 
     Example:
         >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -124,11 +122,9 @@ class Book:
         protocol: Protocol,
         records: Path,
         checksums: Mapping[str, str] | None = None,
-        splits: Mapping[str, str] | None = None,
     ) -> None:
         self.protocol = protocol
         self.records = records
-        self._splits = splits or {}
         self._all: list[tuple[Record, Config]] | None = None
         self._checksums = checksums if checksums is not None else recorded_checksums(records)
 
@@ -374,7 +370,7 @@ class Book:
             n_train=column.n_train,
             budget=budget,
             arithmetic=ARITHMETIC,
-            split=self._splits.get(column.data, column.split),
+            split=column.split,
         )
 
 
