@@ -156,7 +156,7 @@ def _note(cells: list[TableCell]) -> str:
     several = "one run each" + ("" if counts == [1] else " or, where n is given, the mean ± standard deviation of n")
     said = [f"Ours: {several}, on the test data after the last epoch."]
     if any(cell.is_by_default for cell in cells):
-        said.append("\\* with default settings, not yet chosen on validation data.")
+        said.append("\\* with settings that may change: their trials have not all been run.")
     if any(cell.older for cell in cells):
         said.append("† runs of an older version, whose arithmetic differs; not comparable with the rest.")
     said += _epochs(cells)

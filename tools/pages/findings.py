@@ -40,8 +40,8 @@ def status(records: Path) -> str:
     chosen = len(filled) - by_default - older
     return (
         f"Of the {len(cells)} cells of the five tables, {len(filled)} have numbers: {chosen} with settings chosen on "
-        f"validation data, or with nothing to choose, {by_default} with default settings (\\*), and {older} from older "
-        f"runs ({OLDER}), which decide nothing.\n"
+        f"validation data, or with nothing to choose, {by_default} with settings that may change (\\*), and {older} "
+        f"from older runs ({OLDER}), which decide nothing.\n"
     )
 
 
@@ -81,7 +81,7 @@ def _smaller(cell: TableCell, number: int) -> str:
     paper = ""
     if cell.paper is not None and cell.paper.ratio is not None:
         paper = f"; the paper has {_times(cell.paper.ratio)} at {cell.paper.error:.2f} %"
-    star = ", default settings" if cell.is_by_default else ""
+    star = ", settings that may change" if cell.is_by_default else ""
     return f"{name}: {_times(ratio.mean)} fewer weights at {error}{_dagger(cell)}{star}{paper}."
 
 
