@@ -68,7 +68,7 @@ def test_every_row_of_a_regulariser_table_that_sets_its_rates_by_hand_tries_low_
 def test_compression_has_a_low_error_row_for_both_priors_and_lenet_5_chooses_for_itself():
     weights = protocol_of(4)
     for ours, theirs in (("vbd", "vd"), ("vbd-low-error", "vd-low-error")):
-        assert weights.row(ours).margin == weights.row(theirs).margin
+        assert weights.row(ours).choice == weights.row(theirs).choice
         assert weights.row(ours).replicated
         assert weights.row(theirs).replicated
     assert all(column.select_on is None for number in (4, 5) for column in protocol_of(number).columns)

@@ -61,6 +61,20 @@ def test_nothing_is_run_on_all_data_before_the_trials_have_chosen(book, write_re
     assert len(book.cell("vbd", "lenet-300-100").results) == 1
 
 
+def test_lenet_5_has_a_smaller_margin(book, write_record):
+    """Its plain network makes half as many errors as the others: 0.3 points above it would be half as many again."""
+    chosen = {}
+    for column, plain in (("lenet-300-100", 1.75), ("lenet-5", 0.7)):
+        for config in book.cell("vbd", column).reference.runs:
+            write_record(config, error=plain)
+        while not (cell := book.cell("vbd", column)).decided:
+            for index, trial in enumerate(cell.trials):
+                for config in trial.runs:
+                    write_record(config, error=plain + 0.1 * index, nonzero=SIZES[index])
+        chosen[column] = cell.trials.index(cell.chosen)
+    assert chosen == {"lenet-300-100": 5, "lenet-5": 2}
+
+
 def test_two_rows_of_one_method_share_their_trials(book, write_record):
     for config in book.cell("vbd", "lenet-300-100").reference.runs:
         write_record(config, error=1.81)

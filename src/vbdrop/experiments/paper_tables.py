@@ -20,9 +20,6 @@ from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.methods import METHODS
 from vbdrop.train import Budget
 
-MARGIN = 0.5
-"""How many points above the plain network's validation error a smaller network may be."""
-
 LEARNED_RATES = METHODS["vbd-rates"].knobs
 """The values tried for VD and VBD as regularisers: one grid for both, so that their rows differ only in the prior."""
 
@@ -159,14 +156,22 @@ _TABLE_3 = Protocol(
 )
 
 LENET_300_100 = Column(
-    "lenet-300-100", "LeNet-300-100", "lenet-300-100", "mnist", _LENET, trials=6, seeds=3, shrink_every=_SHRINK_EVERY
+    "lenet-300-100",
+    "LeNet-300-100",
+    "lenet-300-100",
+    "mnist",
+    _LENET,
+    trials=6,
+    seeds=3,
+    shrink_every=_SHRINK_EVERY,
+    margin=0.5,
 )
 """The network of most figures on compression."""
 _LENET_500_300 = replace(LENET_300_100, key="lenet-500-300", title="LeNet-500-300", model="lenet-500-300")
-LENET_5_CAFFE = Column(
-    "lenet-5", "LeNet-5-Caffe", "lenet-5", "mnist", _LENET_5, trials=4, seeds=3, shrink_every=_SHRINK_EVERY
+LENET_5_CAFFE = replace(
+    LENET_300_100, key="lenet-5", title="LeNet-5-Caffe", model="lenet-5", budget=_LENET_5, margin=0.2
 )
-"""The convolutional network of Tables 4 and 5."""
+"""The convolutional network of Tables 4 and 5. It makes half as many errors as the others, so its margin is smaller."""
 
 _TABLE_4 = Protocol(
     number=4,
@@ -175,15 +180,15 @@ _TABLE_4 = Protocol(
     columns=(LENET_300_100, LENET_5_CAFFE),
     rows=(
         Row("original", "Original", "plain", replicated=True),
-        Row("pruning", "Pruning (Han)", "magnitude-pruning", margin=MARGIN),
-        Row("dns", "DNS", "network-surgery", margin=MARGIN),
-        Row("sws", "SWS", "soft-weight-sharing", margin=MARGIN),
-        Row("vd-low-error", "Sparse VD (low error)", "sparse-vd", margin=0.0, replicated=True),
-        Row("vd", "Sparse VD", "sparse-vd", margin=MARGIN, replicated=True),
-        Row("vbd-low-error", "VBD (low error)", "vbd-weights", margin=0.0, ours=True, replicated=True),
-        Row("vbd", "VBD (high sparsity)", "vbd-weights", margin=MARGIN, ours=True, replicated=True),
-        Row("gradual", "Gradual pruning", "gradual-pruning", margin=MARGIN),
-        Row("rigl", "RigL", "rigl", margin=MARGIN),
+        Row("pruning", "Pruning (Han)", "magnitude-pruning", choice="within the margin"),
+        Row("dns", "DNS", "network-surgery", choice="within the margin"),
+        Row("sws", "SWS", "soft-weight-sharing", choice="within the margin"),
+        Row("vd-low-error", "Sparse VD (low error)", "sparse-vd", choice="no worse", replicated=True),
+        Row("vd", "Sparse VD", "sparse-vd", choice="within the margin", replicated=True),
+        Row("vbd-low-error", "VBD (low error)", "vbd-weights", choice="no worse", ours=True, replicated=True),
+        Row("vbd", "VBD (high sparsity)", "vbd-weights", choice="within the margin", ours=True, replicated=True),
+        Row("gradual", "Gradual pruning", "gradual-pruning", choice="within the margin"),
+        Row("rigl", "RigL", "rigl", choice="within the margin"),
     ),
 )
 
@@ -194,20 +199,20 @@ _TABLE_5 = Protocol(
     columns=(_LENET_500_300, LENET_5_CAFFE),
     rows=(
         Row("original", "Original", "plain", replicated=True),
-        Row("vd", "Sparse VD", "sparse-vd", margin=MARGIN, replicated=True),
-        Row("ssl", "SSL", "ssl", margin=MARGIN),
-        Row("sbp", "SBP", "sbp", margin=MARGIN),
-        Row("vbd", "VBD (gates)", "vbd-gates", margin=MARGIN, ours=True, replicated=True),
+        Row("vd", "Sparse VD", "sparse-vd", choice="within the margin", replicated=True),
+        Row("ssl", "SSL", "ssl", choice="within the margin"),
+        Row("sbp", "SBP", "sbp", choice="within the margin"),
+        Row("vbd", "VBD (gates)", "vbd-gates", choice="within the margin", ours=True, replicated=True),
         Row(
             "vibnet",
             "VIBNet",
             "vbd-gates",
             {"weighting": "positions"},
             {"kl_weight": (0.6, 1.0, 1.8, 3.0, 5.0, 10.0)},  # its authors': 0.6 to 1.8
-            margin=MARGIN,
+            choice="within the margin",
             pooled={"lenet-500-300": "vbd"},  # a unit of a linear layer has only one position
         ),
-        Row("l0", "L0", "l0", margin=MARGIN),
+        Row("l0", "L0", "l0", choice="within the margin"),
     ),
 )
 

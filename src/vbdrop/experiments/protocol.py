@@ -9,6 +9,10 @@ from vbdrop.train import Budget, Method
 Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
 """What a table is about: only the error, the error and the remaining weights or neurons, or a changed setting."""
 
+Choice: TypeAlias = Literal["lowest error", "no worse", "within the margin"]
+"""How a row chooses its setting on the validation split: the lowest error; or the smallest network whose error is not
+above the plain network's, or not by more than the column's margin (if there is none, the lowest error)."""
+
 TRIAL_SEEDS = (0, 1)
 """The seeds of a trial: see :mod:`vbdrop.experiments.search` for which settings are tried with the second."""
 
@@ -41,6 +45,7 @@ class Column:
         n_train: The number of training examples; None for all.
         shrink_every: Epochs between removals of units that stayed dead, for methods that support it, which makes
             training cheaper; None for never.
+        margin: How many points above the plain network's validation error a smaller network may be.
     """
 
     key: str
@@ -60,6 +65,7 @@ class Column:
     split: str = "image"
     n_train: int | None = None
     shrink_every: int | None = None
+    margin: float = 0.0
 
     def budget_of(self, method: Method, seed: int, *, trial: bool = False) -> Budget:
         """Return the budget of a run in this column.
@@ -93,9 +99,7 @@ class Row:
         method: A key of :data:`vbdrop.methods.METHODS`.
         fixed: Hyper-parameters that are not chosen.
         knobs: Hyper-parameter -> the values that are tried; None for those of the method.
-        margin: None: the setting with the lowest validation error is chosen. A number: the smallest network whose
-            validation error is at most this many points above the plain network's or, if there is none, the one with
-            the lowest error.
+        choice: How it chooses.
         ours: Whether it is the paper's own method.
         replicated: Whether it is run with all seeds of a column.
         pooled: Column -> the row that shares its runs with this row there, since the two methods are the same.
@@ -109,7 +113,7 @@ class Row:
     method: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     knobs: Mapping[str, tuple[Any, ...]] | None = None
-    margin: float | None = None
+    choice: Choice = "lowest error"
     ours: bool = False
     replicated: bool = False
     pooled: Mapping[str, str] = field(default_factory=dict)
@@ -184,6 +188,21 @@ class Protocol:
         chooser = self.column(column.select_on)
         in_full = chooser.finalists_in_full and chooser.budget == column.budget
         return replace(chooser, finalists_in_full=in_full)
+
+    def margin_of(self, row: Row, column: Column) -> float | None:
+        """Return how many points above the plain network's a row's validation error may be; None for the lowest error.
+
+        Example:
+            >>> from vbdrop.experiments.paper_tables import protocol_of
+            >>> table = protocol_of(4)
+            >>> keys = ("lenet-300-100", "lenet-5")
+            >>> [table.margin_of(table.row("vbd"), table.column(key)) for key in keys]
+            [0.5, 0.2]
+            >>> [table.margin_of(table.row("vbd-low-error"), table.column(key)) for key in keys]
+            [0.0, 0.0]
+        """
+        margins = {"lowest error": None, "no worse": 0.0, "within the margin": column.margin}
+        return margins[row.choice]
 
     def with_seeds(self, seeds: int) -> "Protocol":
         """Return the same table with another number of seeds, in every column and row."""

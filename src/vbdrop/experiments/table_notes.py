@@ -139,6 +139,11 @@ def _purpose(column: Column, protocol: Protocol) -> str:
     if column.screened_on is not None:
         tried += f", of which the better half on {DATASETS[column.screened_on.data].title} (one seed) are tried here"
     said = f"Settings are chosen in trials of {_trial_epochs(column)} epochs, trained without {held_out}, {tried}."
+    if column.margin:
+        said += (
+            f" The smallest network wins among those whose error is at most {column.margin:g} points above that of "
+            "the plain network (or, for a low error, not above it)."
+        )
     if column.finalists_in_full:
         said += (
             f" Such short trials prefer less noise, so the better half is tried again with {column.budget.epochs} "

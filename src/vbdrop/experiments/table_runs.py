@@ -152,7 +152,7 @@ class Book:
             method = make_method(row.method, hyper)
             finals = [self._config(method, column, column.budget_of(method, seed)) for seed in range(seeds)]
         results = [result for config in finals if (result := self.result(config)) is not None]
-        if row.margin == 0 and not order:
+        if row.choice == "no worse" and not order:
             results = []  # the default setting was not chosen for a low error
         tried = tuple(trials), reference, tuple(screening), tuple(order)
         return Cell(row, column, *tried, tuple(finals), tuple(results), trials_left)
@@ -178,7 +178,7 @@ class Book:
             return None
         first, _ = tried[0]
         plain = None if first.reference is None else first.reference.mean.get("error")
-        margin = None if plain is None else first.row.margin
+        margin = None if plain is None else self.protocol.margin_of(first.row, column)
         means = [trial.mean for _, trial in tried]
         if margin is None:
             best = min(range(len(means)), key=lambda index: (means[index]["error"], means[index]["nll"]))
@@ -195,8 +195,8 @@ class Book:
         """
         if len(methods) == 1:
             return [], None, [], [], 0
-        reference = None
-        if row.margin is not None:
+        reference, margin = None, self.protocol.margin_of(row, column)
+        if margin is not None:
             (plain,) = settings(self.protocol.reference, column.trials)
             reference = self._trial(plain, column, len(TRIAL_SEEDS))
         error = None if reference is None or reference.left else reference.mean.get("error")
@@ -205,7 +205,7 @@ class Book:
             return ranked(
                 [trial.mean for trial in trials],
                 kind=self.protocol.kind,
-                margin=None if error is None else row.margin,
+                margin=None if error is None else margin,
                 reference=error,
                 simplest=[simplicity(make_method(row.method, trial.hyper), row) for trial in trials],
             )
@@ -213,15 +213,15 @@ class Book:
         def worth_a_second_seed(tried: Sequence[int]) -> list[int]:
             trials = [self._trial(methods[index], column, 1) for index in tried]
             order = order_of(trials)
-            by_error = row.margin is None and not column.finalists_in_full
+            by_error = margin is None and not column.finalists_in_full
             hopes = hopeful([trial.mean for trial in trials], order) if by_error else order
             return [tried[place] for place in hopes]
 
         def good(index: int, seeds: int) -> bool | None:
             trial = self._trial(methods[index], column, seeds)
-            if trial.left or error is None or row.margin is None:
+            if trial.left or error is None or margin is None:
                 return None
-            return within(trial.mean, error + row.margin)
+            return within(trial.mean, error + margin)
 
         other, screening = column.screened_on, []
         if other is not None:
@@ -308,7 +308,7 @@ class Book:
         their figures play no part. There are none for a row about low error, since the setting that distinguishes it
         was not chosen.
         """
-        if cell.row.margin == 0 or self.protocol.quick:
+        if cell.row.choice == "no worse" or self.protocol.quick:
             return []
         row = self.protocol.row(cell.row.pooled.get(cell.column.key, cell.row.key))
         fixed = _fixed(row)

@@ -69,7 +69,7 @@ def with_the_best(table: Table) -> list[Pair]:
     """Return each cell of the paper's method with all others of its column that the paper has and that are tuned alike.
 
     The table asks for all seeds of some rows, and of the best of the others on validation data. Rows with one seed only
-    show a direction. Where sizes count, the original network and rows of another margin are no rivals.
+    show a direction. Where sizes count, the original network and rows that choose otherwise are no rivals.
     """
     return [
         (cell, other)
@@ -78,7 +78,7 @@ def with_the_best(table: Table) -> list[Pair]:
         if cell.row.ours
         and not other.row.ours
         and other.paper is not None
-        and (other.column.key, other.row.margin) == (cell.column.key, cell.row.margin)
+        and (other.column.key, other.row.choice) == (cell.column.key, cell.row.choice)
     ]
 
 
