@@ -86,6 +86,25 @@ def test_two_rows_of_one_method_share_their_trials(book, write_record):
     assert [book.cell(row, "lenet-300-100").chosen.mean["error"] for row in rows] == pytest.approx([1.8, 2.0])
 
 
+def test_a_row_matches_the_network_that_another_one_has_chosen_in_size(book, write_record, write_trials):
+    column, middle = "lenet-300-100", [0, 0, 1, 0, 0, 0]  # where every bisection begins
+    assert write_asked(book, write_record, "vd-same-size") == middle
+    assert write_asked(book, write_record, "vd-same-size") == middle  # the size is not known yet
+    write_trials(
+        book, "vbd", column, [{"error": error, "nonzero": size} for error, size in zip(ERRORS, SIZES, strict=True)]
+    )
+    assert book.cell("vbd", column).chosen.mean["nonzero"] == 2000
+    sizes = (3200, 2800, 3000, 2300, 1600, 800)
+    write_trials(
+        book, "vd-same-size", column, [{"error": 9.0, "nonzero": size} for size in sizes]
+    )  # whatever the error
+    cell = book.cell("vd-same-size", column)
+    assert [len(trial.runs) for trial in cell.trials] == [0, 0, 1, 2, 2, 0]
+    assert (cell.chosen.mean["nonzero"], cell.runner_up.mean["nonzero"]) == (2300, 1600)
+    assert [config.hyper["kl_weight"] for config in cell.finals] == [cell.chosen.hyper["kl_weight"]] * 3
+    assert [config.budget.seed for config in cell.finals] == [0, 1, 2]
+
+
 def test_errors_are_tried_with_one_seed_and_the_better_half_with_a_second_one(tmp_path, write_record):
     book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
     cell = book.cell("bernoulli", "340")
@@ -201,51 +220,6 @@ def test_vibnet_is_vbd_on_a_network_of_linear_layers(tmp_path):
     assert ours.finals[0].hyper["weighting"] != theirs.finals[0].hyper["weighting"]
 
 
-def test_older_runs_are_shown_where_there_are_no_others_and_never_count(book, write_record):
-    cell = book.cell("dns", "lenet-300-100")
-    assert book.older_runs(cell) == []
-    old = [replace(cell.finals[0], arithmetic="kernels", budget=replace(cell.finals[0].budget, seed=n)) for n in (0, 1)]
-    other = replace(old[0], hyper={**old[0].hyper, "c_rate": 9.0})
-    unlike = [replace(old[0], model="lenet-5"), replace(old[0], n_valid=5000), replace(old[0], n_train=100)]
-    for config in (*old, other, *unlike):
-        write_record(config)
-    fresh = Book(book.protocol, book.records, {"mnist": "ab"})
-    cell = fresh.cell("dns", "lenet-300-100")
-    assert [record.folder.name for record in fresh.older_runs(cell)] == sorted(config.name for config in old)
-    assert cell.results == ()
-    assert fresh.older_runs(fresh.cell("rigl", "lenet-300-100")) == []
-    for row in ("vbd", "vbd-low-error"):
-        write_record(replace(fresh.cell(row, "lenet-300-100").finals[0], arithmetic="kernels"))
-    fresh = Book(book.protocol, book.records, {"mnist": "ab"})
-    assert len(fresh.older_runs(fresh.cell("vbd", "lenet-300-100"))) == 1
-    assert fresh.older_runs(fresh.cell("vbd-low-error", "lenet-300-100")) == []  # what sets it apart was not chosen
-
-
-@pytest.mark.parametrize(
-    ("number", "row", "column", "other"),
-    [
-        (5, "vbd", "lenet-5", {"weighting": "positions"}),  # VIBNet's
-        (1, "vd-kingma", "340", {"noise": "a"}),
-        (1, "vd-kingma", "340", {"per": "unit"}),
-    ],
-)
-def test_older_runs_of_another_method_in_one_class_fill_no_row(number, row, column, other, tmp_path, write_record):
-    book = Book(protocol_of(number), tmp_path, {"mnist": "ab"})
-    old = replace(book.cell(row, column).finals[0], arithmetic="kernels")
-    write_record(replace(old, hyper={**old.hyper, **other}))
-    assert book.older_runs(book.cell(row, column)) == []
-    own = write_record(replace(old, hyper={**old.hyper, "kl_weight": 7.0}))
-    again = Book(book.protocol, tmp_path, {"mnist": "ab"})
-    assert [record.folder for record in again.older_runs(again.cell(row, column))] == [own.folder]
-
-
-def test_an_older_run_may_have_any_value_that_is_chosen_for_its_row(tmp_path, write_record):
-    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
-    old = replace(book.cell("vbd", "340").finals[0], arithmetic="kernels")
-    write_record(replace(old, hyper={**old.hyper, "per": "unit"}))
-    assert len(book.older_runs(book.cell("vbd", "340"))) == 1
-
-
 def test_trials_on_svhn_hold_out_neighbours_and_final_runs_nothing(tmp_path, write_record):
     book = Book(protocol_of(3), tmp_path, {"svhn": "ab", "cifar10": "cd"})
     for trial in book.cell("vbd", "1").screening:
@@ -277,7 +251,7 @@ def test_what_has_units_that_stay_dead_loses_them_while_it_trains(book):
     shrinking = {
         row.key for row in book.protocol.rows if book.cell(row.key, "lenet-5").finals[0].budget.shrink_every == 2
     }
-    assert shrinking == {"vd", "vd-low-error", "vbd", "vbd-low-error"}
+    assert shrinking == {"vd", "vd-same-size", "vd-low-error", "vbd", "vbd-low-error"}
     cell = book.cell("vbd", "lenet-300-100")
     assert {config.budget.shrink_every for trial in cell.trials for config in trial.runs} == {2}
     assert {config.budget.shrink_every for config in (*cell.finals, *cell.reference.runs)} == {2, None}

@@ -81,7 +81,7 @@ def test_a_run_that_diverged_is_counted_and_not_averaged(book, write_record):
 def test_the_table_is_json(book):
     found = json.loads(json.dumps(table(book).as_dict()))
     assert found["table"] == 4
-    assert len(found["cells"]) == 20
+    assert len(found["cells"]) == 22
     assert found["cells"][0]["ours"]["error"] == {"mean": 1.75, "sd": None, "n": 1}
     assert found["columns"][0]["budget"]["epochs"] == 100
 

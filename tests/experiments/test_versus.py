@@ -100,6 +100,43 @@ def test_smaller_and_less_often_right_is_a_trade_off(make):
     assert versus(whole).rows[0][5] == "a trade-off: nothing"
 
 
+@pytest.fixture
+def resized(write_record, write_trials, tmp_path):
+    """Writes final runs of the row that matches VBD in size: pairs of error and ratio."""
+
+    def write(whole, runs):
+        book = Book(whole.protocol, tmp_path, {"mnist": "ab"})
+        write_trials(book, "vd-same-size", "lenet-300-100", [{}] * 6)
+        for config, (error, ratio) in zip(book.cell("vd-same-size", "lenet-300-100").finals, runs, strict=False):
+            record = write_record(config, tmp_path, error=error, ratio=ratio)
+            sweep = [
+                {"threshold": -k, "own": k == 0, "weights": 1000.0, "nonzero": 1000 / ratio / (1 + k), "error": error}
+                for k in range(2)
+            ]
+            (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+        return table(book)
+
+    return write
+
+
+def test_after_a_trade_off_a_rival_of_the_same_size_decides(make, resized):
+    vbd, vd = [(1.7, 95.0), (1.8, 95.0), (1.9, 95.0)], [(1.95, 150.0), (2.05, 150.0), (2.1, 150.0)]
+    whole = make(4, "lenet-300-100", vbd, vd, curve=((1, 0.0), (2, 1.0)))
+    assert [each.basis for each in compared(whole)] == ["trade-off"]
+    same = [(1.8, 95.0), (1.9, 95.0), (2.1, 95.0)]
+    assert [each.basis for each in compared(resized(whole, same[:2]))] == ["trade-off"]  # a seed is missing
+    (found,) = compared(resized(whole, same))
+    assert (found.basis, found.rival) == ("one size", "Sparse VD (size of VBD)")
+    assert found.decisive.mean == pytest.approx(-0.4 / 3)
+
+
+def test_a_rival_of_the_same_size_plays_no_part_where_the_sizes_are_close(make, resized):
+    vbd, vd = [(1.7, 90.0), (1.8, 90.0), (1.6, 90.0)], [(1.9, 100.0), (2.0, 100.0), (1.8, 100.0)]
+    whole = make(4, "lenet-300-100", vbd, vd, curve=((1, 0.0), (2, 1.0)))
+    sized = resized(whole, [(1.0, 90.0)] * 3)
+    assert [(each.basis, each.rival) for each in compared(sized)] == [("one size", "Sparse VD")]
+
+
 def test_neurons_are_compared_by_the_weights_between_them(make, write_record):
     whole = make(5, "lenet-500-300", [(1.5, 30.0)] * 3, [(1.6, 10.0)] * 3)
     assert compared(whole)[0].size.mean == pytest.approx(math.log(3))

@@ -9,9 +9,10 @@ from vbdrop.train import Budget, Method
 Kind: TypeAlias = Literal["error", "weights", "neurons", "ablation"]
 """What a table is about: only the error, the error and the remaining weights or neurons, or a changed setting."""
 
-Choice: TypeAlias = Literal["lowest error", "no worse", "within the margin"]
-"""How a row chooses its setting on the validation split: the lowest error; or the smallest network whose error is not
-above the plain network's, or not by more than the column's margin (if there is none, the lowest error)."""
+Choice: TypeAlias = Literal["lowest error", "no worse", "within the margin", "closest in size"]
+"""How a row chooses its setting on the validation split: the lowest error; the smallest network whose error is not
+above the plain network's, or not by more than the column's margin (if there is none, the lowest error); or the network
+that is closest in size to the one that another row has chosen."""
 
 TRIAL_SEEDS = (0, 1)
 """The seeds of a trial: see :mod:`vbdrop.experiments.search` for which settings are tried with the second."""
@@ -100,6 +101,7 @@ class Row:
         fixed: Hyper-parameters that are not chosen.
         knobs: Hyper-parameter -> the values that are tried; None for those of the method.
         choice: How it chooses.
+        sized_as: The key of the row whose network it is to match, if it chooses what is closest in size.
         ours: Whether it is the paper's own method.
         replicated: Whether it is run with all seeds of a column.
         pooled: Column -> the row that shares its runs with this row there, since the two methods are the same.
@@ -114,6 +116,7 @@ class Row:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     knobs: Mapping[str, tuple[Any, ...]] | None = None
     choice: Choice = "lowest error"
+    sized_as: str | None = None
     ours: bool = False
     replicated: bool = False
     pooled: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +193,7 @@ class Protocol:
         return replace(chooser, finalists_in_full=in_full)
 
     def margin_of(self, row: Row, column: Column) -> float | None:
-        """Return how many points above the plain network's a row's validation error may be; None for the lowest error.
+        """Return how many points above the plain network's a row's validation error may be; None if that plays no part.
 
         Example:
             >>> from vbdrop.experiments.paper_tables import protocol_of
@@ -201,8 +204,8 @@ class Protocol:
             >>> [table.margin_of(table.row("vbd-low-error"), table.column(key)) for key in keys]
             [0.0, 0.0]
         """
-        margins = {"lowest error": None, "no worse": 0.0, "within the margin": column.margin}
-        return margins[row.choice]
+        margins = {"no worse": 0.0, "within the margin": column.margin}
+        return margins.get(row.choice)
 
     def with_seeds(self, seeds: int) -> "Protocol":
         """Return the same table with another number of seeds, in every column and row."""

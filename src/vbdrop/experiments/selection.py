@@ -9,7 +9,8 @@ What is better:
 - for a table of errors: the lower validation error;
 - for a table of compression: the **smaller** network among those whose validation error is at most ``margin`` points
   above that of the plain network trained in the same way; if no setting is that good, the lower error. Size is the
-  number of non-zero weights for weights, and of weights between live units for neurons.
+  number of non-zero weights for weights, and of weights between live units for neurons;
+- for a row that is to match another one in size: the network closest to the one that the other row has chosen.
 
 Settings no further apart than `TIE` are equally good, and the simplest of them wins: the one that changes the fewest of
 the method's defaults (or, for rows that share a grid, of its first values), then the one that comes first in its grid.
@@ -148,6 +149,27 @@ def ranked(
         order.append(best)
         left.remove(best)
     return order
+
+
+def closest_in_size(results: Sequence[Mapping[str, Any]], name: str, size: float) -> list[int]:
+    """Return the indices of the settings that did not diverge, the closest in size first.
+
+    Args:
+        results: The results of the settings, as means over their seeds: see :func:`mean_result`.
+        name: The figure that measures the size of a network.
+        size: The size that is wanted; ratios of sizes are compared.
+
+    Example:
+        >>> trials = [{"outcome": "finished", "nonzero": size} for size in (4000, 2900, 2100)]
+        >>> closest_in_size(trials, "nonzero", 2500)
+        [1, 2, 0]
+    """
+
+    def distance(index: int) -> float:
+        return abs(math.log(max(results[index][name], 1) / max(size, 1)))
+
+    left = [index for index, result in enumerate(results) if result["outcome"] == "finished"]
+    return sorted(left, key=distance)
 
 
 def within(result: Mapping[str, Any], limit: float) -> bool:

@@ -110,6 +110,11 @@ def protocol_notes(table: Table) -> list[str]:
             f"Sparse VD and VBD lose their dead units every {every} epochs while they train (--shrink-every), which "
             "makes them cheaper to train; what is left is counted against the whole network."
         )
+    for cell in {cell.row.key: cell for cell in table.cells if cell.row.sized_as is not None}.values():
+        said.append(
+            f"{cell.row.title} has the setting whose network on the validation split is the closest in size to the one "
+            f"that {protocol.row(cell.row.sized_as or '').title} has chosen there, whatever its error."
+        )
     if protocol.remark and not protocol.quick:
         said.append(protocol.remark)
     pooled = [cell for cell in table.cells if cell.column.key in cell.row.pooled and cell.ours is not None]

@@ -1,17 +1,26 @@
 """The runs of a table: for each cell the trials and then, with the chosen setting, the final runs."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vbdrop.experiments.config import Config, make_method, resolve
 from vbdrop.experiments.protocol import TRIAL_SEEDS, Column, Protocol, Row
 from vbdrop.experiments.published import published_in
 from vbdrop.experiments.records import Record, all_records, readable_config, record_of, recorded_checksums
-from vbdrop.experiments.search import SEEDS, along_a_scale, halving, is_scale, survivors, unscreened
-from vbdrop.experiments.selection import hopeful, knobs_of, mean_result, ranked, settings, simplicity, within
+from vbdrop.experiments.search import SEEDS, NeededTrials, along_a_scale, halving, is_scale, survivors, unscreened
+from vbdrop.experiments.selection import (
+    SIZES,
+    closest_in_size,
+    hopeful,
+    mean_result,
+    ranked,
+    settings,
+    simplicity,
+    within,
+)
 from vbdrop.train import Budget, Method, RecordError
 
 ARITHMETIC = "plain"
@@ -48,6 +57,10 @@ class Trial:
     def mean(self) -> Mapping[str, Any]:
         """The means over the decisive results."""
         return mean_result(self.decisive)
+
+
+_Order: TypeAlias = Callable[[Sequence[Trial]], list[int]]
+"""Maps finalists to their places, the best one first."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +165,8 @@ class Book:
             method = make_method(row.method, hyper)
             finals = [self._config(method, column, column.budget_of(method, seed)) for seed in range(seeds)]
         results = [result for config in finals if (result := self.result(config)) is not None]
-        if row.choice == "no worse" and not order:
-            results = []  # the default setting was not chosen for a low error
+        if row.choice in ("no worse", "closest in size") and not order:
+            results = []  # the default setting was not chosen for a low error or a size
         tried = tuple(trials), reference, tuple(screening), tuple(order)
         return Cell(row, column, *tried, tuple(finals), tuple(results), trials_left)
 
@@ -195,10 +208,28 @@ class Book:
         """
         if len(methods) == 1:
             return [], None, [], [], 0
-        reference, margin = None, self.protocol.margin_of(row, column)
-        if margin is not None:
-            (plain,) = settings(self.protocol.reference, column.trials)
-            reference = self._trial(plain, column, len(TRIAL_SEEDS))
+        reference, screening = None, []
+        if row.sized_as is not None:
+            asked, order_of = self._asked_by_size(self.protocol.row(row.sized_as), column, methods)
+        else:
+            if self.protocol.margin_of(row, column) is not None:
+                (plain,) = settings(self.protocol.reference, column.trials)
+                reference = self._trial(plain, column, len(TRIAL_SEEDS))
+            if column.screened_on is not None:
+                screening = [self._trial(method, column.screened_on, 1) for method in methods]
+            asked, order_of = self._asked_by_error(row, column, methods, reference, screening)
+        trials = [self._trial(method, column, asked.seeds.get(index, 0)) for index, method in enumerate(methods)]
+        needed = (*trials, *(() if reference is None else (reference,)), *screening)
+        left = sum(trial.left for trial in needed) + asked.more
+        finalists = asked.finalists
+        order = [] if left else [finalists[index] for index in order_of([trials[index] for index in finalists])]
+        return trials, reference, screening, order, left
+
+    def _asked_by_error(
+        self, row: Row, column: Column, methods: Sequence[Method], reference: Trial | None, screening: Sequence[Trial]
+    ) -> tuple[NeededTrials, _Order]:
+        """The trials that a choice by the error needs, and the order of the finalists."""
+        margin = self.protocol.margin_of(row, column)
         error = None if reference is None or reference.left else reference.mean.get("error")
 
         def order_of(trials: Sequence[Trial]) -> list[int]:
@@ -223,26 +254,36 @@ class Book:
                 return None
             return within(trial.mean, error + margin)
 
-        other, screening = column.screened_on, []
-        if other is not None:
-            screening = [self._trial(method, other, 1) for method in methods]
         if reference is not None and (reference.left or error is not None) and is_scale(methods):
-            asked = along_a_scale(len(methods), good)
-        elif any(trial.left for trial in screening):
-            asked = unscreened(len(methods))
-        else:
-            better = sorted(order_of(screening)[: survivors(len(methods))]) if screening else range(len(methods))
-            asked = halving(
-                better,
-                lambda index, seeds: not self._trial(methods[index], column, seeds).left,
-                worth_a_second_seed,
-            )
-        trials = [self._trial(method, column, asked.seeds.get(index, 0)) for index, method in enumerate(methods)]
-        needed = (*trials, *(() if reference is None else (reference,)), *screening)
-        left = sum(trial.left for trial in needed) + asked.more
-        finalists = asked.finalists
-        order = [] if left else [finalists[index] for index in order_of([trials[index] for index in finalists])]
-        return trials, reference, screening, order, left
+            return along_a_scale(len(methods), good), order_of
+        if any(trial.left for trial in screening):
+            return unscreened(len(methods)), order_of
+        better = sorted(order_of(screening)[: survivors(len(methods))]) if screening else range(len(methods))
+        asked = halving(
+            better,
+            lambda index, seeds: not self._trial(methods[index], column, seeds).left,
+            worth_a_second_seed,
+        )
+        return asked, order_of
+
+    def _asked_by_size(self, model: Row, column: Column, methods: Sequence[Method]) -> tuple[NeededTrials, _Order]:
+        """The trials that a choice of what is closest in size to another row needs, and the order of the finalists.
+
+        The finalists are the weakest setting whose network is smaller than that of the other row, and the one before.
+        """
+        name, chosen = SIZES[self.protocol.kind], self._cell(model, column, None).chosen
+        size = None if chosen is None else chosen.mean[name]
+
+        def large_enough(index: int, seeds: int) -> bool | None:
+            trial = self._trial(methods[index], column, seeds)
+            if trial.left or size is None:
+                return None
+            return trial.mean["outcome"] == "finished" and bool(trial.mean[name] >= size)
+
+        def order_of(trials: Sequence[Trial]) -> list[int]:
+            return closest_in_size([trial.mean for trial in trials], name, 0.0 if size is None else size)
+
+        return along_a_scale(len(methods), large_enough), order_of
 
     def _trial(self, method: Method, column: Column, runs: int) -> Trial:
         """The first so many runs of a setting: see :func:`_trial_budgets`."""
@@ -300,44 +341,8 @@ class Book:
         unknown = (config for config in every if config.id not in known)
         return [*left, *itertools.islice(unknown, cell.trials_left - len(left))]
 
-    def older_runs(self, cell: Cell) -> list[Record]:
-        """Return recorded runs of a cell's method and network that are not what the table currently asks for.
-
-        They have another arithmetic, budget or setting, and fill no cell; they are shown if there is nothing else. Of
-        several kinds, the one with the most seeds is taken, then the one that differs least from the method's defaults;
-        their figures play no part. There are none for a row about low error, since the setting that distinguishes it
-        was not chosen.
-        """
-        if cell.row.choice == "no worse" or self.protocol.quick:
-            return []
-        row = self.protocol.row(cell.row.pooled.get(cell.column.key, cell.row.key))
-        fixed = _fixed(row)
-        kinds: dict[str, list[tuple[Config, Record]]] = {}
-        for record, config in self._recorded():
-            if self._is_older(cell, config) and fixed.items() <= config.hyper.items() and record.finished:
-                unseeded = replace(config, budget=replace(config.budget, seed=0))
-                kinds.setdefault(unseeded.id, []).append((config, record))
-
-        def rank(kind: list[tuple[Config, Record]]) -> tuple[int, int, str]:
-            config = kind[0][0]
-            return -len(kind), simplicity(make_method(config.method, config.hyper)), config.id
-
-        best = min(kinds.values(), key=rank, default=[])
-        return [record for _, record in best if record.result["outcome"] == "finished"]
-
-    def _is_older(self, cell: Cell, config: Config) -> bool:
-        column = cell.column
-        on_validation = config.n_valid > 0
-        return (
-            (config.method, config.model, config.data) == (cell.row.method, column.model, column.data)
-            and all(config.model_args.get(name) == value for name, value in column.model_args.items())
-            and config.normalise == column.normalise
-            and config.n_train is None
-            and on_validation == self.protocol.on_validation
-            and config.arithmetic != ARITHMETIC
-        )
-
-    def _recorded(self) -> list[tuple[Record, Config]]:
+    def recorded(self) -> list[tuple[Record, Config]]:
+        """Return all records that can be read, with their settings."""
         if self._all is None:
             found = [(record, readable_config(record)) for record in all_records(self.records)]
             self._all = [(record, config) for record, config in found if config is not None]
@@ -378,17 +383,3 @@ def _trial_budgets(method: Method, column: Column) -> tuple[Budget, ...]:
     """The budgets of a setting's trials: a short one for all settings, then that of the finalists."""
     first, second = (column.budget_of(method, seed, trial=True) for seed in TRIAL_SEEDS)
     return first, (column.budget_of(method, first.seed) if column.finalists_in_full else second)
-
-
-def _fixed(row: Row) -> dict[str, object]:
-    """The settings by which a run belongs to this row: what it fixes, and strings that it leaves at their defaults.
-
-    A string selects a variant of the method, not its strength: only ``weighting`` separates VIBNet from VBD on gates.
-    """
-    knobs = knobs_of(row)
-    every = make_method(row.method, row.fixed).settings()
-    return {
-        name: list(value) if isinstance(value, tuple) else value  # as a record stores it
-        for name, value in every.items()
-        if name in row.fixed or (isinstance(value, str) and name not in knobs)
-    }

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vbdrop.experiments.curves import Curve, threshold_curve
+from vbdrop.experiments.older_runs import older_runs
 from vbdrop.experiments.protocol import Column, Protocol, Row
 from vbdrop.experiments.published import Published, published_in
 from vbdrop.experiments.records import Record, record_of
@@ -205,7 +206,7 @@ def _cell(book: Book, cell: Cell) -> TableCell:
     diverged = 1 if hopeless else len(cell.results) - len(finished)
     complete = cell.decided and len(cell.results) == len(cell.finals)
     ended = [record for config in cell.finals if (record := record_of(config, book.records)).finished]
-    older = [] if cell.results or hopeless else book.older_runs(cell)
+    older = [] if cell.results or hopeless else older_runs(book, cell)
     if older:
         ended, finished = older, [record.result for record in older]
     command = f"{book.protocol.command} {'--quick' if book.protocol.quick else '--run'} --row {cell.row.key}"
@@ -298,7 +299,7 @@ def _made_on(book: Book, cells: Sequence[Cell]) -> tuple[str, ...]:
     seen: dict[str, None] = {}
     for cell in cells:
         own = [record_of(config, book.records) for config in cell.finals]
-        for record in [record for record in own if record.finished] or book.older_runs(cell):
+        for record in [record for record in own if record.finished] or older_runs(book, cell):
             try:
                 sessions = record.environment["sessions"]
             except RecordError:

@@ -6,6 +6,9 @@ In a table of errors the errors decide. Where networks also differ in size, one 
 2. otherwise, if the interval of the difference of errors lies within `EQUAL` points, they are equal, and sizes decide;
 3. otherwise, if one of them is smaller and also has the lower mean error, the errors decide;
 4. otherwise one is smaller and the other more often right: that is a trade-off, and nothing is decided.
+
+For a trade-off, the table has a row with another setting of the rival, chosen on validation data for its size alone
+(`SAME_SIZE`); once it has been run, it takes the rival's place.
 """
 
 import math
@@ -29,6 +32,9 @@ BY_ERROR: Basis = "error"
 
 RIVALS = ("vd", "vd-low-error")
 """The rows with which the paper's own method is compared seed by seed: the second one for a row of low error."""
+
+SAME_SIZE = "-same-size"
+"""The end of the key of a row that matches the paper's method in size, after the key of the rival."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,18 @@ def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
     for ours, rival in compared:
         each = contest(table, ours, rival)
         if each is not None:
-            found[ours.runs, rival.runs] = each  # of two rows, keep the later one, that of high sparsity
+            found[ours.runs, rival.runs] = _resized(table, ours, rival, each)  # of two rows, keep the later one
     return list(found.values())
+
+
+def _resized(table: Table, ours: TableCell, rival: TableCell, found: Contest) -> Contest:
+    """The comparison with the row that matches ours in size, if the other one is a trade-off and this one decides."""
+    key = rival.row.key + SAME_SIZE
+    sized = [cell for cell in table.cells if (cell.row.key, cell.column.key) == (key, ours.column.key)]
+    if found.basis != "trade-off" or not sized or sized[0].row.sized_as != ours.row.key:
+        return found
+    other = contest(table, ours, sized[0])
+    return found if other is None or other.decisive is None or other.error.n < found.error.n else other
 
 
 def versus(table: Table) -> Sheet | None:
