@@ -52,6 +52,22 @@ def test_a_cell_whose_setting_is_chosen_is_filled_before_dearer_ones_are_tried(t
     assert first < methods.index(("vbd-rates", 5000))
 
 
+def test_a_cell_without_a_figure_comes_before_one_whose_setting_may_change(tmp_path, write_record):
+    (book,) = made = [Book(protocol_of(1), tmp_path, {"mnist": "ab"})]
+    write_record(book.cell("bernoulli", "340").finals[0])
+    runs = queued(made, cost)
+    bernoulli = [i for i, run in enumerate(runs) if run.config.method == "bernoulli-dropout"]
+    concrete = [i for i, run in enumerate(runs) if run.config.method == "concrete-dropout"]
+    assert min(bernoulli) < max(concrete), "other widths have no figure yet"
+    for column in book.protocol.columns:
+        write_record(book.cell("bernoulli", column.key).finals[0])
+    runs = queued(made, cost)
+    dear = [i for i, run in enumerate(runs) if run.config.method == "vbd-rates"]
+    seeds = [i for i, run in enumerate(runs) if run.config.method == "plain" and run.config.budget.seed > 0]
+    bernoulli = [i for i, run in enumerate(runs) if run.config.method == "bernoulli-dropout"]
+    assert max(dear) < min(bernoulli) < max(bernoulli) < min(seeds)
+
+
 def test_ablations_come_last_and_a_run_of_two_tables_is_there_once(tmp_path):
     runs = queued(books(tmp_path, 0, 4, 5), cost)
     tables = [run.table for run in runs]

@@ -2,9 +2,10 @@
 
 1. Runs that give a cell of the paper its first figure: the remaining trials, then the run with the chosen setting. What
    fills its cells at the least cost per cell comes first: trials that several cells share are worth more.
-2. Further seeds of those cells, cheapest first.
-3. The same for rows that the paper does not have.
-4. Ablations.
+2. The same for cells that have a figure whose setting may change: its trials have not all been run.
+3. Further seeds of those cells, cheapest first.
+4. The same for rows that the paper does not have.
+5. Ablations.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def _of_cell(
     tier, table = _tier(book, cell), book.protocol.name
     if not cell.decided:
         for cost, config in left(cell.trial_runs):
-            yield QueuedRun(config, table, (tier, 0, shares[_grid(book, cell)], 0, cost))
+            yield QueuedRun(config, table, (tier, int(bool(cell.results)), shares[_grid(book, cell)], 0, cost))
         return
     for index, (cost, config) in enumerate(left(cell.finals)):
-        yield QueuedRun(config, table, (tier, int(bool(cell.results) or index > 0), cost, 1, cost))
+        yield QueuedRun(config, table, (tier, 2 * int(bool(cell.results) or index > 0), cost, 1, cost))
