@@ -53,9 +53,9 @@ def test_a_smaller_network_at_an_equal_error_is_no_difference_in_points():
     smaller = replace(contest(0.01, 0.0, 0.02), decisive=contest(-1.0, -1.01, -0.99).error, basis="equal error")
     found = judge("A claim.", [smaller])
     assert found.word == "holds"
-    assert "no trade-off: 1, 1 by size at an equal error; beyond chance" in found.reason
+    assert "1 comparison can decide, 1 by size at an equal error. Beyond chance" in found.reason
     both = judge("A claim.", [smaller, contest(*BETTER)]).reason
-    assert "no trade-off: 2, by -0.30 points, 1 by size at an equal error; beyond chance" in both
+    assert "2 comparisons can decide, by -0.30 points, 1 by size at an equal error. Beyond chance" in both
 
 
 def test_many_comparisons_need_stronger_evidence():
@@ -63,6 +63,7 @@ def test_many_comparisons_need_stronger_evidence():
     assert weak.error.p == pytest.approx(0.0351, abs=1e-4)
     assert judge("A claim.", [weak]).word == "holds"
     assert judge("A claim.", [weak, weak]).word == "no difference beyond chance"
+    assert judge("A claim.", [weak], unmade=1).word == "no difference beyond chance"  # as it will be in the end
 
 
 def test_too_few_runs_are_said_to_be_too_few():

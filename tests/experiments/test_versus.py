@@ -101,40 +101,62 @@ def test_smaller_and_less_often_right_is_a_trade_off(make):
 
 
 @pytest.fixture
-def resized(write_record, write_trials, tmp_path):
-    """Writes final runs of the row that matches VBD in size: pairs of error and ratio."""
+def unlike(tmp_path, write_record, write_trials):
+    """Writes all trials of both methods, so that the networks that they choose differ in size, and the final runs."""
 
-    def write(whole, runs):
-        book = Book(whole.protocol, tmp_path, {"mnist": "ab"})
-        write_trials(book, "vd-same-size", "lenet-300-100", [{}] * 6)
-        for config, (error, ratio) in zip(book.cell("vd-same-size", "lenet-300-100").finals, runs, strict=False):
-            record = write_record(config, tmp_path, error=error, ratio=ratio)
-            sweep = [
-                {"threshold": -k, "own": k == 0, "weights": 1000.0, "nonzero": 1000 / ratio / (1 + k), "error": error}
-                for k in range(2)
-            ]
-            (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
+    def write(sizes, **finals):
+        book = Book(protocol_of(4), tmp_path, {"mnist": "ab"})
+        write_trials(book, "vbd", "lenet-300-100", [{"error": 2.2, "nonzero": 900}] * 6)
+        for row in ("vd", "vd-same-size"):
+            write_trials(book, row, "lenet-300-100", [{"error": 2.2, "nonzero": size} for size in sizes])
+        for row, runs in finals.items():
+            cell = book.cell(row.replace("_", "-"), "lenet-300-100")
+            for config, (error, ratio) in zip(cell.finals, runs, strict=False):
+                record = write_record(config, tmp_path, error=error, ratio=ratio)
+                sweep = [
+                    {"threshold": -k, "own": k == 0, "weights": 1000, "nonzero": 1000 / ratio / (1 + k), "error": error}
+                    for k in range(2)
+                ]
+                (record.folder / "details.json").write_text(json.dumps({"sweep": sweep}))
         return table(book)
 
     return write
 
 
-def test_after_a_trade_off_a_rival_of_the_same_size_decides(make, resized):
-    vbd, vd = [(1.7, 95.0), (1.8, 95.0), (1.9, 95.0)], [(1.95, 150.0), (2.05, 150.0), (2.1, 150.0)]
-    whole = make(4, "lenet-300-100", vbd, vd, curve=((1, 0.0), (2, 1.0)))
-    assert [each.basis for each in compared(whole)] == ["trade-off"]
-    same = [(1.8, 95.0), (1.9, 95.0), (2.1, 95.0)]
-    assert [each.basis for each in compared(resized(whole, same[:2]))] == ["trade-off"]  # a seed is missing
-    (found,) = compared(resized(whole, same))
+VBD = [(1.7, 95.0), (1.8, 95.0), (1.9, 95.0)]
+SMALLER = [(1.95, 150.0), (2.05, 150.0), (2.1, 150.0)]
+UNLIKE = (1500, 1300, 1100, 1000, 800, 500)
+
+
+def test_a_rival_of_another_size_gives_way_to_its_row_that_matches_ours(unlike):
+    whole = unlike(UNLIKE, vbd=VBD, vd=SMALLER)
+    assert compared(whole) == []  # the test data play no part: the row that counts has not been run
+    assert [row[5] for row in versus(whole).rows] == ["nothing: compared at the same size instead"]
+    whole = unlike(UNLIKE, vbd=VBD, vd=SMALLER, vd_same_size=[(1.8, 95.0), (1.9, 95.0), (2.1, 95.0)])
+    (found,) = compared(whole)
     assert (found.basis, found.rival) == ("one size", "Sparse VD (size of VBD)")
     assert found.decisive.mean == pytest.approx(-0.4 / 3)
+    assert [row[1] for row in versus(whole).rows] == ["Sparse VD (size of VBD)", "Sparse VD"]
 
 
-def test_a_rival_of_the_same_size_plays_no_part_where_the_sizes_are_close(make, resized):
-    vbd, vd = [(1.7, 90.0), (1.8, 90.0), (1.6, 90.0)], [(1.9, 100.0), (2.0, 100.0), (1.8, 100.0)]
-    whole = make(4, "lenet-300-100", vbd, vd, curve=((1, 0.0), (2, 1.0)))
-    sized = resized(whole, [(1.0, 90.0)] * 3)
-    assert [(each.basis, each.rival) for each in compared(sized)] == [("one size", "Sparse VD")]
+def test_a_rival_of_about_the_same_size_on_the_split_stays_whatever_it_becomes_on_the_test_data(unlike):
+    (found,) = compared(unlike((950,) * 6, vbd=VBD, vd=SMALLER))
+    assert (found.rival, found.basis) == ("Sparse VD", "trade-off")
+
+
+def test_a_rival_that_matches_ours_in_size_wins_by_its_error_or_not_at_all(unlike):
+    """A smaller network at an equal error says nothing if its size was not chosen for its error."""
+    (found,) = compared(unlike(UNLIKE, vbd=VBD, vd=SMALLER, vd_same_size=[(error, 150.0) for error, _ in VBD]))
+    assert (found.rival, found.basis, found.decisive) == ("Sparse VD (size of VBD)", "trade-off", None)
+
+
+def test_errors_are_equal_within_a_share_of_the_margin(make):
+    vbd, vd = [(0.8, 39), (0.9, 40), (0.85, 38)], [(0.7, 14.0), (0.8, 14.1), (0.75, 13.9)]
+    found = [compared(make(5, column, vbd, vd))[-1] for column in ("lenet-500-300", "lenet-5")]
+    assert [(each.basis, each.equal) for each in found] == [
+        ("equal error", pytest.approx(0.2)),
+        ("trade-off", pytest.approx(0.08)),
+    ]
 
 
 def test_neurons_are_compared_by_the_weights_between_them(make, write_record):

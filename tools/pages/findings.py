@@ -1,6 +1,7 @@
 """What the records say, in sentences that are written when the site is built, so that no figure is out of date."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -10,10 +11,15 @@ from tools.results import ERROR_TITLES, ERRORS
 
 from vbdrop.experiments import PROTOCOLS, Book, Column, Table, TableCell, ablations, all_records, protocol_of, table
 from vbdrop.experiments.curves import at_one_size
+from vbdrop.experiments.paired import LEVEL, t_quantile
+from vbdrop.experiments.selection import knobs_of
 from vbdrop.experiments.table_notes import OLDER
-from vbdrop.experiments.table_runs import ARITHMETIC
+from vbdrop.experiments.table_runs import ARITHMETIC, Cell
 
 OURS, RIVAL = "VBD", "Sparse VD"
+
+SMALL = "lenet-300-100"
+"""The network whose compression stands for the others at the top of the page."""
 
 NONE_YET = "Nothing has been recorded yet.\n"
 
@@ -24,8 +30,38 @@ def findings(records: Path) -> str:
     Args:
         records: The folder of records.
     """
-    said = [*_compression(4, records), *_compression(5, records), *_regularisation(records)]
+    said = [*_compression(4, records), *_compression(5, records), *_regularisation(records), *equal_settings(records)]
     return "\n".join(f"- {each}" for each in said) + "\n" if said else NONE_YET
+
+
+def headline(records: Path) -> str:
+    """The main figures of VBD, VD and the plain network, in a sentence or two; empty without current runs.
+
+    Args:
+        records: The folder of records.
+    """
+    said = []
+    for number, key in ERRORS.items():
+        cells = {cell.row.key: cell for cell in table(Book(protocol_of(number), records), columns=[key]).cells}
+        shown = [cells[row] for row in ("vbd", "vd", "none")]
+        if all(cell.by_seed for cell in shown):
+            errors, runs = ([form(cell) for cell in shown] for form in (_mean, _runs))
+            said.append(f"{ERROR_TITLES[number]} {' / '.join(errors)} % (n = {' / '.join(runs)})")
+    parts = [f"Test errors of VBD / VD / no dropout: {'; '.join(said)}."] if said else []
+    whole = table(Book(protocol_of(4), records), columns=[SMALL])
+    cells = [cell for cell in (whole.cell(row, SMALL) for row in ("vbd", "vd")) if cell.by_seed]
+    if len(cells) > 1:
+        sizes = [f"{cell.row.title} {_times(cell.ours.ratio.mean)} at {_error(cell)}" for cell in cells if cell.ours]
+        parts.append(f"Fewer weights on {cells[0].column.title}: {'; '.join(sizes)}.")
+    return " ".join(parts)
+
+
+def _mean(cell: TableCell) -> str:
+    return "–" if cell.ours is None else f"{cell.ours.error.mean:.2f}"
+
+
+def _runs(cell: TableCell) -> str:
+    return str(len(cell.by_seed))
 
 
 def status(records: Path) -> str:
@@ -156,7 +192,7 @@ def _published(cells: Sequence[TableCell]) -> dict[str, bool]:
 
 
 def seed_spread(column: Column, records: Path) -> str:
-    """Say how far apart two seeds of one setting were on a network, among runs and trials with today's arithmetic.
+    """Say how much the seeds of one setting differ on a network, among final runs with today's arithmetic.
 
     Args:
         column: The network.
@@ -166,18 +202,58 @@ def seed_spread(column: Column, records: Path) -> str:
     for record in filter(lambda each: each.finished, all_records(records)):
         config = record.config
         same = (config.model, config.data, config.arithmetic) == (column.model, column.data, ARITHMETIC)
-        if not same or not column.model_args.items() <= config.model_args.items():
+        whole = (config.n_valid, config.budget.epochs) == (0, column.budget.epochs)
+        if not same or not whole or not column.model_args.items() <= config.model_args.items():
             continue
         if (result := record.result)["outcome"] == "finished":
             unseeded = replace(config, budget=replace(config.budget, seed=0))
             errors.setdefault(unseeded.id, []).append(result["error"])
-    apart = [max(each) - min(each) for each in errors.values() if len(each) > 1]
-    if not apart:
-        return "How far apart two seeds of one setting are was not measured, so single runs rank nothing."
+    several = [each for each in errors.values() if len(each) > 1]
+    degrees = sum(len(each) - 1 for each in several)
+    if not degrees:
+        return "How much the seeds of one setting differ was not measured, so single runs rank nothing."
+    sd = math.sqrt(math.fsum(math.fsum((x - statistics.fmean(each)) ** 2 for x in each) for each in several) / degrees)
+    least = t_quantile((1 + LEVEL) / 2, degrees) * sd * math.sqrt(2)
+    of_freedom = f"{degrees} degree{'' if degrees == 1 else 's'} of freedom"
     return (
-        f"Two seeds of one setting were up to {max(apart):.2f} points apart on this network (n = {len(apart)} settings "
-        "in runs and trials), so single runs rank nothing."
+        f"The seeds of one setting differ with a standard deviation of {sd:.2f} points on this network ({of_freedom}"
+        f"), so two single runs that are less than {least:.2f} points apart rank nothing."
     )
+
+
+def equal_settings(records: Path) -> list[str]:
+    """Compare the trials of VD and VBD with the same setting and seed, for each weight of the KL.
+
+    Args:
+        records: The folder of records.
+    """
+    gaps: dict[float, list[float]] = {}
+    for number in ERRORS:
+        book = Book(protocol_of(number), records)
+        for column in book.protocol.columns:
+            if column.select_on is None:
+                ours, theirs = (_trial_errors(book.cell(row, column.key)) for row in ("vbd", "vd"))
+                for key in ours.keys() & theirs.keys():
+                    gaps.setdefault(key[0], []).append(ours[key] - theirs[key])
+    if not gaps:
+        return []
+    said = "; ".join(
+        f"with a KL weight of {weight:g}, VBD has the lower validation error in {sum(gap < 0 for gap in found)} of "
+        f"{len(found)} ({min(found):+.2f} to {max(found):+.2f} points)"
+        for weight, found in sorted(gaps.items())
+    )
+    return [f"**VBD and VD at equal settings.** In pairs of trials with the same setting, epochs and seed: {said}."]
+
+
+def _trial_errors(cell: Cell) -> dict[tuple[float, str], float]:
+    """The weight of the KL, and the rest of what a trial has in common with another method's -> its error."""
+    found = {}
+    for trial in cell.trials:
+        setting = {name: trial.hyper[name] for name in knobs_of(cell.row)}
+        for config, result in zip(trial.runs, trial.results, strict=True):
+            if result is not None and result["outcome"] == "finished":
+                found[setting["kl_weight"], repr((setting, config.data, config.budget))] = result["error"]
+    return found
 
 
 def _dagger(cell: TableCell) -> str:

@@ -6,10 +6,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
+from tools.pages.findings import headline
+
 from vbdrop.experiments import PROTOCOLS, Book, table
 from vbdrop.experiments.paired import LEAST, LEVEL
 from vbdrop.experiments.verdicts import Verdict, Word, verdicts
-from vbdrop.experiments.versus import EQUAL, Contest, size_difference
+from vbdrop.experiments.versus import Contest, size_difference
 
 
 def in_short(records: Path) -> str:
@@ -23,7 +25,7 @@ def in_short(records: Path) -> str:
     said = f"of the {found.total()} claims that runs can decide, {', '.join(counted)}"
     if len(found) == 1:
         said = f"all {found.total()} claims that runs can decide {_COUNTED[next(iter(found))][1]}"
-    return f"**In short:** {said}; one theoretical claim does not hold as stated.\n"
+    return f"**In short:** {said}; one theoretical claim does not hold as stated. {headline(records)}".strip() + "\n"
 
 
 _COUNTED: dict[Word, tuple[str, str]] = {
@@ -91,7 +93,7 @@ def _sized(each: Contest) -> str:
     decides = {
         "error": "the error",
         "one size": "the error at one size",
-        "equal error": f"the size: the errors are equal to within {EQUAL:g} points",
+        "equal error": f"the size: the errors are equal to within {each.equal or 0:g} points",
         "dominance": "the error: one is smaller and better",
         "trade-off": "nothing: one is smaller, the other better",
     }[each.basis]

@@ -69,7 +69,7 @@ def number_notes(table: Table) -> list[str]:
         )
     if any(cell.choice for cell in table.cells):
         rule = RULES[protocol.kind == "error"]
-        if all(column.finalists_in_full for column in columns_of(table)):
+        if any(column.finalists_in_full for column in columns_of(table)):
             rule = "Of equally good settings, the simplest wins."
         said.append(f"The setting is what the validation split chose. {rule}")
     if protocol.kind == "error" and any(cell.runner_up for cell in table.cells):

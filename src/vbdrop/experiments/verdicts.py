@@ -1,8 +1,9 @@
 """The paper's claims, and what the records say about each.
 
 A claim is about several comparisons: see :mod:`vbdrop.experiments.versus`. Those with fewer than three pairs of runs
-show a direction and decide nothing. The p-values of the others are adjusted for their number (Holm); a comparison is
-decided if its own is below 5 %.
+show a direction and decide nothing. The p-values of the others are adjusted for the number of comparisons that the
+tables plan (Holm), whether they have been made or not, so that a verdict does not vanish as further runs arrive; a
+comparison is decided if its own is below 5 %.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from vbdrop.experiments.paired import LEAST, LEVEL, holm
 from vbdrop.experiments.tables import Table
-from vbdrop.experiments.versus import Contest, Pair, contest, contests, pairs
+from vbdrop.experiments.versus import Contest, Pair, alike, contest, contests, pairs
 
 Word: TypeAlias = Literal[
     "holds",
@@ -72,7 +73,7 @@ def with_the_best(table: Table) -> list[Pair]:
     show a direction. Where sizes count, the original network and rows that choose otherwise are no rivals.
     """
     return [
-        (cell, other)
+        (cell, alike(table, cell, other))
         for cell in table.cells
         for other in table.cells
         if cell.row.ours
@@ -151,20 +152,19 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     if not decisive:
         none = f"None can decide: each has fewer than {LEAST} pairs of runs or is a trade-off."
         return "undecided", f"{counted} {none}{left}"
-    values = holm([each.p for each in decisive if each.p is not None])
+    planned = max(len(decisive), sum(each.seeds >= LEAST for each in found) + unmade)
+    values = holm([each.p for each in decisive if each.p is not None] + [1.0] * (planned - len(decisive)))
     means = [each.mean for each in decisive]
-    sure = [(one, mean) for one, mean, value in zip(able, means, values, strict=True) if value < 1 - LEVEL]
+    sure = [(one, mean) for one, mean, value in zip(able, means, values, strict=False) if value < 1 - LEVEL]
     better, worse = ([one for one, mean in sure if mean * sign > 0] for sign in (-1, 1))
     points = [each.mean for each, one in zip(decisive, able, strict=True) if one.basis != "equal error"]
     by = f", by {' to '.join(dict.fromkeys(f'{end(points):+.2f}' for end in (min, max)))} points" if points else ""
     if len(points) < len(means):
         by += f", {len(means) - len(points)} by size at an equal error"
     reason = (
-        f"{counted} Those that can decide, with at least {LEAST} pairs of runs and no trade-off: {len(decisive)}{by}; "
-        f"beyond chance at {100 * (1 - LEVEL):.0f} % after Holm's "
-        f"correction: {_named(better)} for the claim, {_named(worse)} against it.{left}"
+        f"{counted} {_number(len(decisive))} can decide{by}. Beyond chance at {100 * (1 - LEVEL):.0f} %, after Holm's "
+        f"correction for {planned} planned: {_named(better)} for the claim, {_named(worse)} against it.{left}"
     )
-    planned = sum(each.seeds >= LEAST for each in found) + unmade
     return _word(len(better), len(worse), planned), reason
 
 

@@ -3,12 +3,14 @@
 In a table of errors the errors decide. Where networks also differ in size, one figure alone decides nothing:
 
 1. if both are close in size, thresholds cut each pair to one size, and the errors there decide;
-2. otherwise, if the interval of the difference of errors lies within `EQUAL` points, they are equal, and sizes decide;
-3. otherwise, if one of them is smaller and also has the lower mean error, the errors decide;
+2. otherwise, if the interval of the difference of errors lies within a share of the column's margin (`EQUAL`), they are
+   equal, and sizes decide;
+3. otherwise, if the smaller one also has the lower mean error, the errors decide;
 4. otherwise one is smaller and the other more often right: that is a trade-off, and nothing is decided.
 
-For a trade-off, the table has a row with another setting of the rival, chosen on validation data for its size alone
-(`SAME_SIZE`); once it has been run, it takes the rival's place.
+Where the networks that two methods have chosen differ in size on the validation split by more than `ALIKE`, the table
+may have another row of the rival, with the setting that matches ours in size there. That row then takes the rival's
+place, and only rule 1 decides.
 """
 
 import math
@@ -18,6 +20,7 @@ from typing import Literal, TypeAlias
 
 from vbdrop.experiments.curves import at_one_size
 from vbdrop.experiments.paired import COUNTED, LEVEL, Paired, paired
+from vbdrop.experiments.selection import SIZES
 from vbdrop.experiments.tables import SeedRun, Table, TableCell
 from vbdrop.sheets import Sheet
 
@@ -25,16 +28,20 @@ Basis: TypeAlias = Literal["error", "one size", "equal error", "dominance", "tra
 """What decides: the errors; those at one size; the sizes, at an equal error; the errors of networks of which one is
 smaller and better; or nothing."""
 
-EQUAL = 0.2
-"""Two errors are equal if the interval of their difference lies within this many points on both sides of zero."""
+EQUAL = 0.4
+"""Two errors are equal if the interval of their difference lies within this share of the column's margin on both sides
+of zero: 0.2 points where the margin is 0.5."""
+
+ALIKE = 1.1
+"""Two networks on the validation split have about the same size if one has at most this many times the weights of the
+other."""
 
 BY_ERROR: Basis = "error"
+ONE_SIZE: Basis = "one size"
+TRADE_OFF: Basis = "trade-off"
 
 RIVALS = ("vd", "vd-low-error")
 """The rows with which the paper's own method is compared seed by seed: the second one for a row of low error."""
-
-SAME_SIZE = "-same-size"
-"""The end of the key of a row that matches the paper's method in size, after the key of the rival."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Contest:
             logarithms of the sizes; None for a trade-off.
         basis: What decides.
         seeds: How many pairs of runs the table asks for.
+        equal: How many points apart two errors may be to count as equal; None in a table of errors.
     """
 
     where: str
@@ -61,6 +69,7 @@ class Contest:
     decisive: Paired | None
     basis: Basis
     seeds: int = 1
+    equal: float | None = None
 
 
 def contest(table: Table, ours: TableCell, rival: TableCell) -> Contest | None:
@@ -76,29 +85,40 @@ def contest(table: Table, ours: TableCell, rival: TableCell) -> Contest | None:
     error = paired(_by_seed(ours, _error), _by_seed(rival, _error), COUNTED)
     if error is None:
         return None
-    size = None
-    if table.protocol.kind != "error":
-        size = paired(_by_seed(ours, _log_ratio), _by_seed(rival, _log_ratio))
-    decisive, basis = (error, BY_ERROR) if size is None else _decisive(ours, rival, error, size)
-    where = f"{table.protocol.name}, {ours.column.title}"
-    return Contest(where, ours.row.title, rival.row.title, error, size, decisive, basis, min(ours.seeds, rival.seeds))
+    where, seeds = f"{table.protocol.name}, {ours.column.title}", min(ours.seeds, rival.seeds)
+    if table.protocol.kind == "error":
+        return Contest(where, ours.row.title, rival.row.title, error, None, error, BY_ERROR, seeds)
+    size = paired(_by_seed(ours, _log_ratio), _by_seed(rival, _log_ratio))
+    equal = EQUAL * ours.column.margin
+    same = _at_one_size(ours, rival, error.n)
+    if same is not None or size is None or rival.row.sized_as == ours.row.key:
+        decisive, basis = same, ONE_SIZE if same is not None else TRADE_OFF
+    else:
+        decisive, basis = _otherwise(error, size, equal)
+    return Contest(where, ours.row.title, rival.row.title, error, size, decisive, basis, seeds, equal)
 
 
-def _decisive(ours: TableCell, rival: TableCell, error: Paired, size: Paired) -> tuple[Paired | None, Basis]:
+def _at_one_size(ours: TableCell, rival: TableCell, n: int) -> Paired | None:
+    """The difference of the errors where thresholds cut each pair to one size; None unless that is so for all pairs."""
     same = {}
     others = {run.seed: run.curve for run in rival.by_seed}
     for run in ours.by_seed:
         found = at_one_size([run.curve], [others[run.seed]]) if run.seed in others else None
         if found is not None:
             same[run.seed] = found
-    if len(same) == error.n:
-        first, second = ({seed: getattr(each, name) for seed, each in same.items()} for name in ("first", "second"))
-        return paired(first, second, COUNTED), "one size"
-    if error.low is not None and error.high is not None and error.low >= -EQUAL and error.high <= EQUAL:
+    if len(same) < n:
+        return None
+    first, second = ({seed: getattr(each, name) for seed, each in same.items()} for name in ("first", "second"))
+    return paired(first, second, COUNTED)
+
+
+def _otherwise(error: Paired, size: Paired, equal: float) -> tuple[Paired | None, Basis]:
+    """What decides between two networks whose sizes are too far apart for one size."""
+    if error.low is not None and error.high is not None and error.low >= -equal and error.high <= equal:
         return _smaller_first(size), "equal error"
     if size.mean * error.mean < 0:
         return error, "dominance"
-    return None, "trade-off"
+    return None, TRADE_OFF
 
 
 def _smaller_first(size: Paired) -> Paired:
@@ -123,8 +143,8 @@ Pair: TypeAlias = tuple[TableCell, TableCell]
 """A cell of the paper's method, and the one that it is compared with."""
 
 
-def pairs(table: Table) -> list[Pair]:
-    """Return each cell of the paper's method with that of VD; a table of ablations has none."""
+def as_chosen(table: Table) -> list[Pair]:
+    """Return each cell of the paper's method with that of VD, both as chosen; a table of ablations has none."""
     cells = {(cell.row.key, cell.column.key): cell for cell in table.cells}
     found = []
     for cell in table.cells:
@@ -132,6 +152,32 @@ def pairs(table: Table) -> list[Pair]:
         if cell.row.ours and rival is not None and not table.protocol.on_validation:
             found.append((cell, rival))
     return found
+
+
+def pairs(table: Table) -> list[Pair]:
+    """Return each cell of the paper's method with the cell of VD that it is compared with: see :func:`alike`."""
+    return [(ours, alike(table, ours, rival)) for ours, rival in as_chosen(table)]
+
+
+def alike(table: Table, ours: TableCell, rival: TableCell) -> TableCell:
+    """Return the rival or, if its network on the validation split is of another size, its row that matches ours.
+
+    Test data play no part in this.
+
+    Args:
+        table: The table.
+        ours: The cell of the paper's method.
+        rival: The other cell, as chosen.
+    """
+    name = SIZES.get(table.protocol.kind)
+    if name is None or ours.validation is None or rival.validation is None:
+        return rival
+    first, second = (max(cell.validation[name], 1) for cell in (ours, rival) if cell.validation is not None)
+    if max(first, second) <= ALIKE * min(first, second):
+        return rival
+    wanted = (rival.row.method, ours.row.key, ours.column.key)
+    matching = [cell for cell in table.cells if (cell.row.method, cell.row.sized_as, cell.column.key) == wanted]
+    return next(iter(matching), rival)
 
 
 def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
@@ -148,25 +194,18 @@ def contests(table: Table, compared: Iterable[Pair]) -> list[Contest]:
     for ours, rival in compared:
         each = contest(table, ours, rival)
         if each is not None:
-            found[ours.runs, rival.runs] = _resized(table, ours, rival, each)  # of two rows, keep the later one
+            found[ours.runs, rival.runs] = each  # of two rows, keep the later one, that of high sparsity
     return list(found.values())
-
-
-def _resized(table: Table, ours: TableCell, rival: TableCell, found: Contest) -> Contest:
-    """The comparison with the row that matches ours in size, if the other one is a trade-off and this one decides."""
-    key = rival.row.key + SAME_SIZE
-    sized = [cell for cell in table.cells if (cell.row.key, cell.column.key) == (key, ours.column.key)]
-    if found.basis != "trade-off" or not sized or sized[0].row.sized_as != ours.row.key:
-        return found
-    other = contest(table, ours, sized[0])
-    return found if other is None or other.decisive is None or other.error.n < found.error.n else other
 
 
 def versus(table: Table) -> Sheet | None:
     """Lay out the comparisons of the paper's method with VD; None if there are none yet."""
+    counted = contests(table, pairs(table))
+    others = [each for each in contests(table, as_chosen(table)) if each not in counted]
     rows = [
-        (each.ours, each.rival, each.where.partition(", ")[2], str(each.error), size_difference(each), _decided(each))
-        for each in contests(table, pairs(table))
+        (each.ours, each.rival, each.where.partition(", ")[2], str(each.error), size_difference(each), decides)
+        for found, said in ((counted, _decided), (others, lambda _: "nothing: compared at the same size instead"))
+        for each, decides in zip(found, map(said, found), strict=True)
     ]
     if not rows:
         return None
@@ -194,7 +233,7 @@ def _decided(each: Contest) -> str:
     if each.basis == "one size":
         return f"error at one size: {each.decisive}"
     if each.basis == "equal error":
-        return f"size, at errors equal to within {EQUAL:g} points"
+        return f"size, at errors equal to within {each.equal:g} points"
     if each.basis == "dominance":
         return f"error: {each.ours if each.error.mean < 0 else each.rival} is smaller, too"
     return "error"

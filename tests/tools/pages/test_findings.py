@@ -4,7 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tools.pages.findings import _at_equal_size, findings, missing, seed_spread, status
+from tools.pages.findings import (
+    _at_equal_size,
+    equal_settings,
+    findings,
+    headline,
+    missing,
+    seed_spread,
+    status,
+)
 
 from vbdrop.experiments import Book, protocol_of, table
 from vbdrop.experiments.tables import stat
@@ -64,9 +72,11 @@ def test_single_runs_rank_nothing(svhn, tmp_path, write_record):
     write_record(svhn.cell("bernoulli", "1").finals[0], error=2.2)
     text = findings(tmp_path)
     assert "The lowest of 3 methods is Dropout, Bernoulli, with 2.20 % (n = 1)." in text
-    assert "Two seeds of one setting were up to 0.00 points apart on this network (n = 2 settings in runs and" in text
+    assert "a standard deviation of 0.00 points on this network (4 degrees of freedom)" in text
     write_record(svhn.cell("none", "1").finals[2], error=3.74)
-    assert "Two seeds of one setting were up to 0.74 points apart on this network" in findings(tmp_path)
+    text = findings(tmp_path)
+    assert "a standard deviation of 0.30 points on this network (4 degrees of freedom), so two single" in text
+    assert "runs that are less than 1.19 points apart rank nothing." in text
 
 
 def test_a_spread_that_was_not_measured_is_said_not_to_be(tmp_path, write_record):
@@ -75,10 +85,32 @@ def test_a_spread_that_was_not_measured_is_said_not_to_be(tmp_path, write_record
     for index, config in enumerate(own):
         write_record(replace(config, arithmetic="kernels"), error=3.0 + index)
     write_record(own[0], error=3.0)
-    assert seed_spread(column, tmp_path).startswith("How far apart two seeds of one setting are was not measured")
+    assert seed_spread(column, tmp_path).startswith("How much the seeds of one setting differ was not measured")
+    write_record(replace(own[1], n_valid=5000), error=9.0)  # a trial
     write_record(own[1], error=3.5)
-    assert "up to 0.50 points apart" in seed_spread(column, tmp_path)
+    assert "deviation of 0.35 points on this network (1 degree" in seed_spread(column, tmp_path)
     assert "not measured" in seed_spread(protocol_of(2).column("1"), tmp_path)
+
+
+def test_trials_of_vbd_and_vd_are_compared_at_equal_settings(tmp_path, write_record):
+    book = Book(protocol_of(1), tmp_path, {"mnist": "ab"})
+    assert equal_settings(tmp_path) == []
+    for row, worse in (("vbd", 0.0), ("vd", 0.2)):
+        for trial in book.cell(row, "340").trials:
+            strong = trial.hyper["kl_weight"] == 1.0
+            if trial.hyper["per"] == "weight" or row == "vd":
+                write_record(trial.runs[0], error=2.0 + (worse if strong else -worse))
+    (said,) = equal_settings(tmp_path)
+    assert "weight of 0.1, VBD has the lower validation error in 0 of 2 (+0.20 to +0.20 points);" in said
+    assert "weight of 1, VBD has the lower validation error in 2 of 2 (-0.20 to -0.20 points)" in said
+
+
+def test_the_headline_has_the_main_figures_and_their_runs(svhn, tmp_path, write_record, write_trials):
+    assert headline(tmp_path) == ""  # VD has none
+    write_trials(svhn, "vd", "1", [{"error": 2.0}] * 8)
+    write_record(svhn.cell("vd", "1").finals[0], error=2.75)
+    said = headline(tmp_path)
+    assert said == "Test errors of VBD / VD / no dropout: SVHN, Kingma's network 2.50 / 2.75 / 3.00 % (n = 3 / 1 / 3)."
 
 
 def test_older_runs_are_in_no_sentence_with_others_and_rank_nothing(svhn, tmp_path, write_record):

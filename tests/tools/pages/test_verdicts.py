@@ -24,7 +24,7 @@ def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
             write_record(config, error=error)
     text = filled("<!-- verdicts -->", tmp_path)
     assert "| As a regulariser, VBD has a lower error than VD. | **holds in part** |" in text
-    assert "after Holm's correction: 1 (Table 3, scale 1, VD) for the claim, 0 against it." in text
+    assert "after Holm's correction for 3 planned: 1 (Table 3, scale 1, VD) for the claim, 0 against it." in text
     assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) |" in text
     short = filled("<!-- short -->", tmp_path)
     others = f"2 hold in part, {len(CLAIMS) - 2} are undecided so far"
