@@ -78,6 +78,8 @@ def test_sizes_are_counted_where_they_differ():
     larger, smaller = (replace(contest(0.1), size=paired({0: size}, {0: 0.0})) for size in (-0.5, 0.5))
     said = judge("A claim.", [larger, smaller, smaller]).reason
     assert said.startswith("VBD has the lower mean error in 0 of 3 comparisons and the smaller network in 2. None")
+    said = judge("A claim.", [larger, smaller, replace(smaller, basis="one size")]).reason
+    assert "and the smaller network in 1 of 2 that are not made at one size." in said
 
 
 def test_the_best_of_the_others_is_compared_too(tmp_path, write_record, write_trials):

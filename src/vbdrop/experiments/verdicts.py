@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from vbdrop.experiments.paired import LEAST, LEVEL, holm
 from vbdrop.experiments.tables import Table
-from vbdrop.experiments.versus import Contest, Pair, alike, contest, contests, pairs
+from vbdrop.experiments.versus import ONE_SIZE, Contest, Pair, alike, contest, contests, pairs
 
 Word: TypeAlias = Literal[
     "holds",
@@ -175,10 +175,11 @@ def _named(contests: Sequence[Contest]) -> str:
 
 
 def _counted(found: Sequence[Contest]) -> str:
-    """In how many comparisons ours has the lower error, each network at its own size, and the smaller network."""
+    """In how many comparisons ours has the lower error and, unless they are made at one size, the smaller network."""
     lower = sum(each.error.mean < 0 for each in found)
-    sizes = [each.size.mean for each in found if each.size is not None]
-    smaller = f" and the smaller network in {sum(size > 0 for size in sizes)}" if sizes else ""
+    sizes = [each.size.mean for each in found if each.size is not None and each.basis != ONE_SIZE]
+    of = f" of {len(sizes)} that are not made at one size" if len(sizes) < len(found) else ""
+    smaller = f" and the smaller network in {sum(size > 0 for size in sizes)}{of}" if sizes else ""
     return f"{OURS} has the lower mean error in {lower} of {_number(len(found))}{smaller}."
 
 
