@@ -134,9 +134,9 @@ def test_a_rival_of_another_size_gives_way_to_its_row_that_matches_ours(unlike):
     assert [row[5] for row in versus(whole).rows] == ["nothing: compared at the same size instead"]
     whole = unlike(UNLIKE, vbd=VBD, vd=SMALLER, vd_same_size=[(1.8, 95.0), (1.9, 95.0), (2.1, 95.0)])
     (found,) = compared(whole)
-    assert (found.basis, found.rival) == ("one size", "Sparse VD (size of VBD)")
+    assert (found.basis, found.rival) == ("one size", "Sparse VD (same size)")
     assert found.decisive.mean == pytest.approx(-0.4 / 3)
-    assert [row[1] for row in versus(whole).rows] == ["Sparse VD (size of VBD)", "Sparse VD"]
+    assert [row[1] for row in versus(whole).rows] == ["Sparse VD (same size)", "Sparse VD"]
 
 
 def test_a_rival_of_about_the_same_size_on_the_split_stays_whatever_it_becomes_on_the_test_data(unlike):
@@ -147,7 +147,7 @@ def test_a_rival_of_about_the_same_size_on_the_split_stays_whatever_it_becomes_o
 def test_a_rival_that_matches_ours_in_size_wins_by_its_error_or_not_at_all(unlike):
     """A smaller network at an equal error says nothing if its size was not chosen for its error."""
     (found,) = compared(unlike(UNLIKE, vbd=VBD, vd=SMALLER, vd_same_size=[(error, 150.0) for error, _ in VBD]))
-    assert (found.rival, found.basis, found.decisive) == ("Sparse VD (size of VBD)", "trade-off", None)
+    assert (found.rival, found.basis, found.decisive) == ("Sparse VD (same size)", "trade-off", None)
 
 
 def test_errors_are_equal_within_a_share_of_the_margin(make):

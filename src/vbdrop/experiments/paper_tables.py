@@ -187,7 +187,7 @@ _TABLE_4 = Protocol(
         Row("vd", "Sparse VD", "sparse-vd", choice="within the margin", replicated=True),
         Row(
             "vd-same-size",
-            "Sparse VD (size of VBD)",
+            "Sparse VD (same size)",
             "sparse-vd",
             choice="closest in size",
             sized_as="vbd",
