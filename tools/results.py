@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tools.claims import counted, verdicts_on
+
 from vbdrop.experiments import Book, TableCell, protocol_of, table
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -73,6 +75,9 @@ def results(records: Path) -> str:
     if any(errors.values()):
         parts.append("Learned rates as a regulariser, test error in %:\n\n" + _errors(errors))
     cells = [cell for column in (weights, neurons, *errors.values()) for cell in column]
+    if cells:
+        said = counted(verdicts_on(records))
+        parts.insert(0, f"{said[0].upper()}{said[1:]}: see [what was learned](docs/results.md).\n")
     return "\n".join([*parts, _note(cells)])
 
 
@@ -160,7 +165,6 @@ def _note(cells: list[TableCell]) -> str:
     if any(cell.older for cell in cells):
         said.append("† runs of an older version, whose arithmetic differs; not comparable with the rest.")
     said += _epochs(cells)
-    said.append("`docs/results.md` says which of the paper's claims are decided.")
     return f"{' '.join(said)}\n"
 
 

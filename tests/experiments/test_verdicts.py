@@ -53,9 +53,10 @@ def test_a_smaller_network_at_an_equal_error_is_no_difference_in_points():
     smaller = replace(contest(0.01, 0.0, 0.02), decisive=contest(-1.0, -1.01, -0.99).error, basis="equal error")
     found = judge("A claim.", [smaller])
     assert found.word == "holds"
-    assert "1 comparison can decide, 1 by size at an equal error. Beyond chance" in found.reason
+    assert "1 comparison has enough runs to decide: 1 by size at an equal error. Beyond chance" in found.reason
     both = judge("A claim.", [smaller, contest(*BETTER)]).reason
-    assert "2 comparisons can decide, by -0.30 points, 1 by size at an equal error. Beyond chance" in both
+    said = "2 comparisons have enough runs to decide: mean difference -0.30 points, 1 by size at an equal error. Beyond"
+    assert said in both
 
 
 def test_many_comparisons_need_stronger_evidence():
@@ -129,7 +130,7 @@ def test_the_side_that_is_missing_is_named(tmp_path, write_record, write_trials)
     assert said()[CLAIMS[0].text] == "Neither side has runs under the protocol yet."
 
 
-@pytest.mark.parametrize(("comparisons", "deviations"), [(1, 2.5), (3, 4.4), (9, 7.7)])
+@pytest.mark.parametrize(("comparisons", "deviations"), [(1, 2.5), (3, 4.4), (7, 6.8)])
 def test_the_page_says_what_three_pairs_can_see(comparisons, deviations):
     share = 1 - (1 - LEVEL) / comparisons / 2
     assert t_quantile(share, 2) / math.sqrt(3) == pytest.approx(deviations, abs=0.05)

@@ -1,47 +1,25 @@
 """The paper's claims and what the records say about them, written when the site is built."""
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
 
+from tools.claims import counted, verdicts_on
 from tools.pages.findings import headline
 
-from vbdrop.experiments import PROTOCOLS, Book, table
 from vbdrop.experiments.paired import LEAST, LEVEL
-from vbdrop.experiments.verdicts import Verdict, Word, verdicts
+from vbdrop.experiments.verdicts import Verdict
 from vbdrop.experiments.versus import Contest, size_difference
 
 
 def in_short(records: Path) -> str:
-    """Count the verdicts, in a sentence.
+    """Count the verdicts, and give the main figures, in a few sentences.
 
     Args:
         records: The folder of records.
     """
-    found = Counter(each.word for each in _verdicts(records))
-    counted = [f"{found[word]} {_COUNTED[word][found[word] > 1]}" for word in get_args(Word) if found[word]]
-    said = f"of the {found.total()} claims that runs can decide, {', '.join(counted)}"
-    if len(found) == 1:
-        said = f"all {found.total()} claims that runs can decide {_COUNTED[next(iter(found))][1]}"
-    return f"**In short:** {said}; one theoretical claim does not hold as stated. {headline(records)}".strip() + "\n"
-
-
-_COUNTED: dict[Word, tuple[str, str]] = {
-    "holds": ("holds", "hold"),
-    "holds in part": ("holds in part", "hold in part"),
-    "mixed": ("is mixed", "are mixed"),
-    "contradicted in part": ("is contradicted in part", "are contradicted in part"),
-    "contradicted": ("is contradicted", "are contradicted"),
-    "no difference beyond chance": ("shows no difference beyond chance", "show no difference beyond chance"),
-    "undecided": ("is undecided so far", "are undecided so far"),
-}
-"""A verdict -> what is said of one claim, and of several."""
-
-
-def _verdicts(records: Path) -> list[Verdict]:
-    return verdicts({number: table(Book(protocol, records)) for number, protocol in PROTOCOLS.items()})
+    said = f"{counted(verdicts_on(records))}; one theoretical claim does not hold as stated."
+    return f"**In short:** {said} {headline(records)}".strip() + "\n"
 
 
 def verdicts_of(records: Path) -> str:
@@ -50,7 +28,7 @@ def verdicts_of(records: Path) -> str:
     Args:
         records: The folder of records.
     """
-    found = _verdicts(records)
+    found = verdicts_on(records)
     lines = ["| Claim of the paper | here | why |", "|---|---|---|"]
     lines += [f"| {each.claim} | **{each.word}** | {each.reason} |" for each in found]
     level = f"{100 * LEVEL:.0f} %"
@@ -70,7 +48,7 @@ def _comparisons(verdict: Verdict) -> str:
     if enough:
         parts.append("\n".join(_table(enough)))
     if few:
-        title = "With too few pairs to decide, one unless another number is given:"
+        title = "Too few pairs to decide (one each, unless another number is given):"
         places = [
             f"- {where}, {ours} minus: {'; '.join(map(_in_words, group))}"
             for (where, ours), group in groupby(few, key=lambda each: (each.where, each.ours))

@@ -158,12 +158,15 @@ def _judged(found: Sequence[Contest], unmade: int) -> tuple[Word, str]:
     sure = [(one, mean) for one, mean, value in zip(able, means, values, strict=False) if value < 1 - LEVEL]
     better, worse = ([one for one, mean in sure if mean * sign > 0] for sign in (-1, 1))
     points = [each.mean for each, one in zip(decisive, able, strict=True) if one.basis != "equal error"]
-    by = f", by {' to '.join(dict.fromkeys(f'{end(points):+.2f}' for end in (min, max)))} points" if points else ""
+    ends = list(dict.fromkeys(f"{end(points):+.2f}" for end in (min, max))) if points else []
+    by = [f"mean difference{'s' * (len(ends) > 1)} {' to '.join(ends)} points"] if points else []
     if len(points) < len(means):
-        by += f", {len(means) - len(points)} by size at an equal error"
+        by.append(f"{len(means) - len(points)} by size at an equal error")
+    have = "has" if len(decisive) == 1 else "have"
     reason = (
-        f"{counted} {_number(len(decisive))} can decide{by}. Beyond chance at {100 * (1 - LEVEL):.0f} %, after Holm's "
-        f"correction for {planned} planned: {_named(better)} for the claim, {_named(worse)} against it.{left}"
+        f"{counted} {_number(len(decisive))} {have} enough runs to decide: {', '.join(by)}. Beyond chance at "
+        f"{100 * (1 - LEVEL):.0f} %, after Holm's correction for {planned} planned: {_named(better)} for the claim, "
+        f"{_named(worse)} against it.{left}"
     )
     return _word(len(better), len(worse), planned), reason
 

@@ -13,7 +13,8 @@ def test_without_records_every_claim_is_undecided():
     text = verdicts_of(Path("no/such/folder"))
     assert text.count("| **undecided** | Neither side has runs under the protocol yet. |") == len(CLAIMS)
     short = filled("<!-- short -->", Path("no/such/folder"))
-    assert short.startswith(f"**In short:** all {len(CLAIMS)} claims that runs can decide are undecided so far; one")
+    claims = f"all {len(CLAIMS)} of the paper's claims that runs can decide are undecided so far"
+    assert short.startswith(f"**In short:** {claims}; one")
 
 
 def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
@@ -27,9 +28,9 @@ def test_a_comparison_has_its_interval(tmp_path, write_record, write_trials):
     assert "after Holm's correction for 3 planned: 1 (Table 3, scale 1, VD) for the claim, 0 against it." in text
     assert "| Table 3, scale 1 | VBD – VD | -1.03, -1.18 to -0.89 (n = 3) |" in text
     short = filled("<!-- short -->", tmp_path)
-    others = f"2 hold in part, {len(CLAIMS) - 2} are undecided so far"
+    others = f"2 hold in part and {len(CLAIMS) - 2} are undecided so far"
     assert short.startswith(
-        f"**In short:** of the {len(CLAIMS)} claims that runs can decide, {others}; one theoretical"
+        f"**In short:** of the paper's {len(CLAIMS)} claims that runs can decide, {others}; one theoretical"
     )
 
 
