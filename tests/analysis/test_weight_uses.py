@@ -1,3 +1,4 @@
+import pytest
 import torch
 from tests.compression.nets import NETS
 from torch import nn
@@ -94,3 +95,10 @@ def test_a_deep_network_behind_an_operation_with_several_results_is_followed():
             return y
 
     assert positions(trace(Net().eval(), (torch.zeros(2, 8),))) == {"pos": 0}
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_transformer_has_steps_wherever_they_are(batch_first):
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=batch_first).eval()
+    x = torch.zeros(2, 7, 8) if batch_first else torch.zeros(7, 2, 8)
+    assert set(positions(trace(layer, (x,))).values()) == {7}

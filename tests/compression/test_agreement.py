@@ -90,7 +90,8 @@ def test_a_model_is_left_as_it_was():
 
 
 def faults(model, other, *args, **kwargs):
-    return [fault for check in checks(Gives(model), args, kwargs) if (fault := check.disagreement(Gives(other)))]
+    model = model if isinstance(model, nn.Module) else Gives(model)
+    return [fault for check in checks(model, args, kwargs) if (fault := check.disagreement(Gives(other)))]
 
 
 def test_zeros_hide_nothing():
@@ -166,3 +167,65 @@ def test_a_packed_sequence_with_too_many_features_is_refused_though_torch_reads_
     assert given.shape == (2, 3, 8)
     with pytest.raises(ValueError, match="`input` must have 12 features; got 24"):
         outputs_of(model, (torch.randn(3, 5, 24),), {})
+
+
+def test_a_huge_value_in_all_examples_hides_nothing():
+    masked = Gives(lambda x: torch.cat([x, torch.full((len(x), 1), -1e9)], 1))
+    other = Gives(lambda x: torch.cat([1.01 * x, torch.full((len(x), 1), -1e9)], 1))
+    x = torch.randn(4, 3)
+    assert disagreement(masked, masked, (x,), {}) is None
+    assert "differs by" in disagreement(masked, other, (x,), {})
+    assert "differs by" in disagreement(Gives(lambda x: x + 1000), Gives(lambda x: 1.2 * x + 1000), (x,), {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 100.0])
+def test_a_sum_in_another_order_agrees(dtype, offset):
+    torch.manual_seed(0)
+    x, shares = torch.randn(5, 40, dtype=dtype), torch.randn(40, 7, dtype=dtype)
+    model = Gives(lambda x: x @ shares + offset)
+    assert disagreement(model, Gives(lambda x: x.flip(1) @ shares.flip(0) + offset), (x,), {}) is None
+    masked = Gives(lambda x: x @ shares - 3e4)
+    assert disagreement(masked, Gives(lambda x: x.flip(1) @ shares.flip(0) - 3e4), (x,), {}) is None
+
+
+def test_an_infinite_output_leaves_the_noise_in():
+    model = Gives(lambda x: torch.cat([x, torch.full((len(x), 1), -torch.inf)], 1))
+    zeros = torch.zeros(4, 3)
+    assert len(checks(model, (zeros,), {})) == 4
+    assert faults(model, lambda x: torch.cat([2 * x, torch.full((len(x), 1), -torch.inf)], 1), zeros)
+    assert "infinity" in disagreement(model, Gives(lambda x: torch.cat([x, x[:, :1]], 1)), (zeros,), {})
+
+
+class Leaky(nn.Module):
+    """Keeps what it has seen."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.share, self.seen = share, None
+
+    def forward(self, x):
+        self.seen = x if self.seen is None else self.share * self.seen + x
+        return self.seen
+
+
+def test_a_state_is_compared_in_a_second_call():
+    model, x = Leaky(0.9), torch.randn(4, 3)
+    found = checks(model, (x,), {})
+    assert [check.what for check in found[-2:]] == [
+        "noise, 1 in a batch, in a second call",
+        "noise, 3 in a batch, in a second call",
+    ]
+    assert all(check.disagreement(Leaky(0.9)) is None for check in found)
+    said = [check.disagreement(Leaky(0.5)) for check in found]
+    assert said[0] is None
+    assert any(each and each.endswith("in a second call)") for each in said)
+    assert model.seen is None
+    assert len(checks(nn.Identity(), (x,), {})) == 4
+
+
+def test_a_mask_without_padding_is_also_tried_with_some():
+    x, none = torch.randn(4, 3), torch.zeros(4, 3, dtype=torch.bool)
+    found = faults(lambda x, mask: x.masked_fill(mask, 0.0), lambda x, mask: x, x, none)
+    assert [fault.rpartition("(")[2] for fault in found] == ["for a mask that is reversed in part)"]
+    assert not none.any()

@@ -124,6 +124,29 @@ def test_units_stay_whose_padding_is_read(padding, units):
     assert_same(model, small, x, torch.tensor([7, 3, 5]))
 
 
+@pytest.mark.parametrize("example", [[7, 7, 7], [7, 3, 5]])
+def test_a_constant_is_none_in_the_padding(example):
+    class Between(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.fc, self.out = nn.GRU(4, 6, batch_first=True), nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x, lengths):
+            packed, _ = self.rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+            packed = packed._replace(data=torch.tanh(self.fc(packed.data)))
+            return self.out(pad_packed_sequence(packed, batch_first=True)[0]).sum(1)
+
+    torch.manual_seed(0)
+    model, x = Between().eval(), torch.randn(3, 7, 4)
+    with torch.no_grad():
+        model.fc.weight[[2, 5, 6, 7]] = 0
+        model.fc.bias[[2, 5, 6]] = 1.0
+        model.fc.bias[7] = 0.0
+    small = vbdrop.compress(model, (x, torch.tensor(example))).model
+    assert small.fc.out_features == 7
+    assert_same(model, small, x, torch.tensor([7, 3, 5]))
+
+
 def test_noisy_weights_of_recurrent_layers_become_zeros():
     torch.manual_seed(0)
     model, x = Tagger(nn.GRU), tokens()

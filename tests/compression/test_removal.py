@@ -283,6 +283,84 @@ def test_the_other_side_of_a_branch_is_tried_too():
     assert difference(model, small, torch.randn(20, 4).double()) == 0
 
 
+class Short(nn.Module):
+    """A residual branch over the steps of a sequence, whose number is read in several ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.embed, self.head = nn.Linear(6, 12), nn.Linear(12, 5)
+        self.first, self.last = nn.Linear(12, 40), nn.Linear(40, 12)
+        self.way, self.places = way, nn.Parameter(torch.randn(8, 12))
+
+    def forward(self, x):
+        steps = x.shape[1]
+        if self.way == "limit" and steps > 8:
+            raise ValueError("at most 8 steps")
+        x = self.embed(x)
+        x = x + self.places[:steps] if self.way == "places" else x
+        x = x + self.last(relu(self.first(x)))
+        count = min(steps, 8) if self.way == "counts to 8" else steps
+        return self.head(x[:, -count:].sum(1) / count)
+
+
+@pytest.mark.parametrize("way", ["limit", "places", "counts to 8"])
+def test_inputs_shorter_than_the_example_are_right_or_refused(way):
+    torch.manual_seed(0)
+    model = Short(way).double().eval()
+    with torch.no_grad():
+        model.last.weight[:10] = 0
+        model.last.bias[:10] = 0
+    small = removed(model, torch.randn(2, 8, 6).double())
+    assert small.plan.program is not None
+    assert small.left["sizes"].startswith("the new forward takes inputs of the example's sizes only: ")
+    with pytest.raises(RuntimeError, match="the inputs must have the sizes of the example"):
+        small.model(torch.randn(2, 6, 6).double())
+
+
+def test_a_model_that_keeps_a_state_gives_the_same_outputs_in_later_calls():
+    class Leaky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.head, self.seen = nn.Linear(6, 12), nn.Linear(12, 5), None
+
+        def forward(self, x):
+            x = relu(self.features(x))
+            self.seen = x if self.seen is None else 0.9 * self.seen + x
+            return self.head(self.seen)
+
+    torch.manual_seed(0)
+    model, xs = Leaky().double().eval(), torch.randn(4, 3, 6).double()
+    with torch.no_grad():
+        model.features.weight[[2, 5, 6, 9]] = 0
+        model.features.bias[[2, 5, 6]] = 1.0
+    small = compress(model, xs[0]).model
+    for x in xs:
+        torch.testing.assert_close(small(x), model(x))
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (0, 1)])
+def test_a_mean_counts_the_channels_that_are_gone(dims):
+    class Context(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.head = nn.Linear(6, 12), nn.Linear(12, 5)
+
+        def forward(self, x):
+            x = relu(self.features(x))
+            return self.head(x * (1 + (x.mean(dims, keepdim=True) if dims else x.mean())))
+
+    torch.manual_seed(0)
+    model = Context()
+    with torch.no_grad():
+        model.features.weight[[2, 5]] = 0
+        model.features.bias[[2, 5]] = -1.0
+    model, example = model.double().eval(), torch.randn(4, 6).double()
+    small = remove(model, trace(model, (example,)), (example,), {})
+    assert small.model.state_dict()["features.weight"].shape[0] == 10
+    x = torch.randn(7, 6).double()
+    torch.testing.assert_close(small.model(x), model(x))
+
+
 class Tied(nn.Module):
     """An autoencoder whose decoder has the weights of its encoder."""
 

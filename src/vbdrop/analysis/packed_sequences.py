@@ -57,9 +57,8 @@ def _unpack(
     padding_value: float,
     total_length: int,
 ) -> tuple[Tensor, Tensor]:
-    if padding_value != 0:  # no channel is zero everywhere then; that some steps are padded is enough to know it
-        steps = torch.arange(data.shape[0], device=data.device)[:, None, None]
-        data = torch.where(steps < packs[-1].amin().to(data.device), data, padding_value)
+    steps = torch.arange(data.shape[0], device=data.device)[:, None, None]  # a channel may be constant, the padding not
+    data = torch.where(steps < packs[-1].amin().to(data.device), data, padding_value)
     lengths = torch.zeros(data.shape[1], dtype=torch.int64)
     return data.transpose(0, 1) if batch_first else data, lengths
 

@@ -35,19 +35,22 @@ class OtherSize:
         axes: The axes that get this size together.
         size: The size.
         reason: Why the size is worth a trial, in readable form.
+        is_last_resort: Whether a trial is needed only if the model has accepted no other size on these axes.
     """
 
     axes: tuple[Axis, ...]
     size: int
     reason: str
+    is_last_resort: bool = False
 
 
 def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[OtherSize]:
     """The input sizes, besides those of the example, at which a model should be tried.
 
     For every condition on a size in the forward (``if x.shape[3] >= 16``), this is a size at which the outcome changes.
-    In addition, every axis, and all axes of one size together, are tried at twice their size, since the trace may have
-    fixed a size without a condition.
+    In addition, every axis, and all axes of one size together, are tried at twice their size, at half of it and at one
+    less, since the trace may have fixed a size without a condition: a forward that accepts no longer inputs than the
+    example, or whose length counts up to a limit only, is different for shorter ones.
 
     Args:
         model: A plain model, in eval mode.
@@ -59,10 +62,14 @@ def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
         ...     def forward(self, x):
         ...         return x.sum(1) if x.shape[1] < 20 else x.mean(1)
         >>> for other in other_sizes(Branching(), (torch.zeros(4, 8),), {}):
-        ...     print(other.axes, other.size, other.reason)
-        ((0, 1),) 20 the forward asks for size < 20
-        ((0, 0),) 8 twice the size of the example
-        ((0, 1),) 16 twice the size of the example
+        ...     if other.axes == ((0, 1),):
+        ...         print(other.size, other.reason)
+        20 the forward asks for size < 20
+        16 twice the size of the example
+        4 half the size of the example
+        7 one less than in the example
+        2 a third of the size of the example
+        1 the smallest size
     """
     tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
     by_size: dict[int, list[Axis]] = {}
@@ -71,9 +78,26 @@ def other_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
             by_size.setdefault(size, []).append((number, axis))
     tried: list[tuple[tuple[Axis, ...], int]] = [((axis,), size) for size, axes in by_size.items() for axis in axes]
     tried += [(tuple(axes), size) for size, axes in by_size.items() if len(axes) > 1]
-    doubled = [OtherSize(axes, 2 * size, "twice the size of the example") for axes, size in sorted(tried)]
+    resized = [other for axes, size in sorted(tried) for other in _resized(axes, size)]
     asked = _asked(model, args, dict(kwargs)) if _reads_sizes(model, args, dict(kwargs)) else []
-    return [*asked, *doubled]
+    return [*asked, *resized]
+
+
+def _resized(axes: tuple[Axis, ...], size: int) -> list[OtherSize]:
+    """The sizes that are tried without being asked for, those that need a trial only if others are refused last."""
+    reasons = {
+        2 * size: "twice the size of the example",
+        size // 2: "half the size of the example",
+        size - 1: "one less than in the example",
+        size // 3: "a third of the size of the example",
+        1: "the smallest size",
+    }
+    smaller = (size // 2, size - 1)
+    return [
+        OtherSize(axes, other, reason, is_last_resort=other < size and other not in smaller)
+        for other, reason in reasons.items()
+        if other not in (0, size)
+    ]
 
 
 class _SizeReads(TorchFunctionMode):

@@ -10,6 +10,8 @@ from vbdrop.analysis.rules.products import CONVOLUTIONS, MATRIX_PRODUCTS
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
+ATTENTION = "scaled_dot_product_attention"
+
 NO_PRODUCTS = ("add", "sub", "rsub", "where", "cat", "stack", "layer_norm")
 """Operations that take a parameter but do no multiplications that are counted."""
 
@@ -85,6 +87,10 @@ def _batch(traced: Traced) -> int:
             steps, examples = (second, first) if call["batch_first"] else (first, second)
             if isinstance(steps, torch.SymInt) and isinstance(examples, int):
                 return examples  # the free axis of the trace runs over steps
+        if operation == ATTENTION:
+            examples, *_, steps, _ = arguments_of(node)["query"].meta["val"].shape
+            if isinstance(steps, torch.SymInt) and isinstance(examples, int):
+                return examples  # sequences with the steps first
     return traced.batch
 
 

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,13 @@ from vbdrop.analysis.key_value_cache import without_cache
 from vbdrop.analysis.size_guards import OtherSize
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""The largest difference, as a share of the largest output, that rounding can explain."""
+"""The largest difference, as a share of the scale of an output, that rounding can explain; see `_scale`."""
 
 COARSE = 5e-2
 """The same for half precision."""
+
+ROUNDINGS = 84
+"""The number of roundings of the largest output for which there is room in any case."""
 
 BATCHES = (1, 3)
 """The batch sizes that are tried besides the example's."""
@@ -44,6 +48,7 @@ class Check:
         kwargs: Inputs by name.
         expected: The outputs, in order.
         structure: Their container structure.
+        calls: How often the model is called; the last outputs count.
     """
 
     what: str
@@ -51,11 +56,14 @@ class Check:
     kwargs: dict[str, Any]
     expected: list[Any]
     structure: pytree.TreeSpec
+    calls: int = 1
 
     @classmethod
-    def of(cls, what: str, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Check":
+    def of(
+        cls, what: str, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], calls: int = 1
+    ) -> "Check":
         """The outputs of a model for these inputs."""
-        return cls(what, args, dict(kwargs), *_flat_outputs(model, args, kwargs))
+        return cls(what, args, dict(kwargs), *_flat_outputs(model, args, kwargs, calls), calls)
 
     @property
     def batch(self) -> int:
@@ -67,6 +75,15 @@ class Check:
         """Whether all outputs are finite."""
         return all(bool(leaf.isfinite().all()) for leaf in self.expected if isinstance(leaf, Tensor))
 
+    def shows_as_much_as(self, other: "Check") -> bool:
+        """Whether only those outputs are not finite that are not finite in another check of the model either."""
+        pairs = zip(self.expected, other.expected, strict=False)
+        return len(self.expected) == len(other.expected) and all(
+            bool(one.isfinite().all()) or (not two.isfinite().all() and bool(one.isfinite().any()))
+            for one, two in pairs
+            if isinstance(one, Tensor) and isinstance(two, Tensor)
+        )
+
     def disagreement(self, other: nn.Module) -> str | None:
         """How a model that should give the same outputs differs, and for which inputs; None if it agrees."""
         said = self._said(other)
@@ -74,14 +91,15 @@ class Check:
 
     def _said(self, other: nn.Module) -> str | None:
         try:
-            found, structure = _flat_outputs(other, self.args, self.kwargs)
+            found, structure = _flat_outputs(other, self.args, self.kwargs, self.calls)
         except Exception as error:  # a forward that is no longer valid may raise anything
             return f"its forward fails: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
         if len(found) != len(self.expected):
             return f"it has {len(found)} outputs instead of {len(self.expected)}"
         if structure != self.structure:
             return "its outputs are in different containers, or have different names"
-        return next((said for pair in zip(self.expected, found, strict=True) if (said := _difference(*pair))), None)
+        pairs = zip(self.expected, found, strict=True)
+        return next((said for pair in pairs if (said := _difference(*pair, self.batch))), None)
 
 
 def disagreement(model: nn.Module, other: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
@@ -109,7 +127,9 @@ def checks(
     """The outputs of a model for its example inputs, and for noise in batches of several sizes.
 
     An all-zero example would hide most mistakes, and a single batch size would hide those at other sizes. Inputs that
-    the model does not accept, or for which its outputs are not finite, are left out. Integers get no noise.
+    the model does not accept are left out, and those for which outputs are not finite that are finite for the example.
+    Integers get no noise. Of a mask whose values are all equal, some are also tried reversed. A model that keeps a
+    state, and so gives other outputs in a second call, is also called twice.
 
     Args:
         model: The reference; it is not changed.
@@ -132,8 +152,19 @@ def checks(
             check = Check.of(f"{noise}{size} in a batch", model, *_varied((args, dict(kwargs)), batch, size))
         except Exception:  # a forward that rejects such inputs may raise anything
             continue
-        if check.is_finite:
+        if check.shows_as_much_as(found[0]):
             found.append(check)
+    masks = [leaf for leaf in leaves if _is_uniform_mask(leaf)]
+    if masks:
+        with suppress(Exception):  # a forward that rejects such inputs may raise anything
+            masked = pytree.tree_map_only(Tensor, _reversed_in_part, (args, dict(kwargs)))
+            found.append(Check.of("a mask that is reversed in part", model, *masked))
+    again = Check.of("the example inputs, in a second call", model, args, kwargs, calls=2)
+    if len(again.expected) != len(found[0].expected) or any(
+        _difference(*pair, batch) for pair in zip(found[0].expected, again.expected, strict=True)
+    ):
+        twice = (Check.of(f"{each.what}, in a second call", model, each.args, each.kwargs, 2) for each in found[1:])
+        found += [again, *twice]
     return found
 
 
@@ -206,8 +237,10 @@ def at_other_sizes(
     """
     found = OtherSizes([], [])
     leaves = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
-    batch = _batch(leaves)
+    batch, accepted = _batch(leaves), set[tuple[tuple[int, int], ...]]()
     for other in sizes:
+        if other.is_last_resort and other.axes in accepted:
+            continue
         axes = dict.fromkeys(other.axes, other.size)
         for number, leaf in enumerate(leaves):
             if leaf.dim() and len(leaf) == batch > FEW:
@@ -223,6 +256,7 @@ def at_other_sizes(
             continue
         if check.is_finite:
             found.checks.append(check)
+            accepted.add(other.axes)
     return found
 
 
@@ -262,16 +296,17 @@ def _check_features(module: nn.RNNBase, args: tuple[Any, ...]) -> None:
 
 @torch.no_grad()
 def _flat_outputs(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], calls: int = 1
 ) -> tuple[list[Any], pytree.TreeSpec]:
-    """The outputs and their container structure; random numbers are drawn with a fixed seed."""
-    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
+    """The outputs of the last call and their container structure; random numbers are drawn with a fixed seed."""
     with torch.random.fork_rng(devices=[]), without_cache(copy.deepcopy(model)) as run:
         for module in run.modules():
             if isinstance(module, nn.RNNBase):
                 module.register_forward_pre_hook(_check_features)
-        torch.manual_seed(0)
-        outputs, structure = pytree.tree_flatten(run(*args, **kwargs))
+        for _ in range(calls):
+            own_args, own_kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, dict(kwargs)))
+            torch.manual_seed(0)
+            outputs, structure = pytree.tree_flatten(run(*own_args, **own_kwargs))
     return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs], structure
 
 
@@ -288,6 +323,19 @@ def _varied(inputs: Any, batch: int, size: int) -> Any:  # noqa: ANN401 -- any s
     return pytree.tree_map_only(Tensor, varied, inputs)
 
 
+def _is_uniform_mask(leaf: Tensor) -> bool:
+    is_mask = leaf.dtype == torch.bool and leaf.dim() > 1 and leaf.shape[-1] > 1
+    return is_mask and bool(leaf.all() or not leaf.any())
+
+
+def _reversed_in_part(leaf: Tensor) -> Tensor:
+    """A mask, such as one for padding, with other values at the last position of every second row."""
+    leaf = leaf.clone()
+    if _is_uniform_mask(leaf):
+        leaf[::2, ..., -1] ^= True
+    return leaf
+
+
 def _with_noise(leaf: Tensor, generator: torch.Generator) -> Tensor:
     """A floating-point tensor plus noise of the same spread; any other tensor unchanged."""
     if not leaf.is_floating_point():
@@ -297,7 +345,7 @@ def _with_noise(leaf: Tensor, generator: torch.Generator) -> Tensor:
     return leaf.detach() + (spread * noise).to(leaf)
 
 
-def _difference(expected: object, found: object) -> str | None:
+def _difference(expected: object, found: object, batch: int) -> str | None:
     if not isinstance(expected, Tensor):
         return None if expected == found else f"it returns {found!r} instead of {expected!r}"
     if not isinstance(found, Tensor) or found.shape != expected.shape:
@@ -308,8 +356,35 @@ def _difference(expected: object, found: object) -> str | None:
         expected, found = (torch.view_as_real(tensor.resolve_conj()) for tensor in (expected, found))
     if not expected.is_floating_point():
         return None if torch.equal(expected, found) else "an integer output differs"
-    largest = float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0
-    tolerance = TOLERANCES.get(expected.dtype, COARSE) * largest
-    if torch.allclose(found, expected, rtol=0.0, atol=tolerance, equal_nan=True):
+    share = TOLERANCES.get(expected.dtype, COARSE)
+    own = min(share, ROUNDINGS * torch.finfo(expected.dtype).eps)
+    if torch.allclose(found, expected, rtol=own, atol=share * _scale(expected, batch, own / share), equal_nan=True):
         return None
-    return f"{DIFFERS} {float((expected - found).abs().max()):.3g}, where the largest is {largest:.3g}"
+    if not torch.equal(expected.isfinite(), found.isfinite()):
+        return f"{DIFFERS} infinity, or is no number where it should be one"
+    finite = expected.isfinite()
+    worst, largest = (expected - found)[finite].abs().max(), expected[finite].abs().max()
+    return f"{DIFFERS} {float(worst):.3g}, where the largest is {float(largest):.3g}"
+
+
+def _scale(output: Tensor, batch: int, least: float) -> float:
+    """The size of what an output says about its inputs.
+
+    A value that is huge for all examples, as the logit of a masked class or an added constant, would hide differences
+    in all others. So where the output has an axis of examples, its scale is the largest difference between examples,
+    but no less than a share of the largest value that differs; otherwise it is the largest value.
+
+    Args:
+        output: The output.
+        batch: The number of examples.
+        least: That share.
+    """
+    if output.numel() == 0:
+        return 0.0
+    values = torch.where(output.isfinite(), output, 0).double()
+    if batch > 1 and output.dim() and len(output) == batch:
+        spread, largest = values.amax(0) - values.amin(0), values.abs().amax(0)
+        differs = spread > ROUNDINGS * torch.finfo(output.dtype).eps * largest
+        if differs.any():
+            return max(float(spread[differs].max()), least * float(largest[differs].max()))
+    return float(values.abs().max())

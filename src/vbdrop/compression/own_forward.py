@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from vbdrop._torch_compat import OpOverload
@@ -91,6 +92,8 @@ def changed_computation(
             place = module_path(one)
             where = f"{_name(one)} in {place}" if place else _name(one)
             return f"a tensor has the shape {list(size_of(other))} instead of {list(wanted)} ({where})"
+        if _name(one) == "slice" and _takes_other_channels(one, other, liveness):
+            return "it takes other channels, since it counts them from the first one (slice)"
     return None
 
 
@@ -121,6 +124,23 @@ def _planned_size(node: fx.Node, liveness: Liveness) -> tuple[int, ...] | None:
     elif known is not None:
         return None
     return tuple(sizes)
+
+
+def _takes_other_channels(one: fx.Node, other: fx.Node, liveness: Liveness) -> bool:
+    """Whether a slice of the channels, in the small model, takes others than those that are left of the original's."""
+    call = arguments_of(one)
+    known = liveness.facts.by_node.get(call["self"])
+    if not isinstance(known, Channels) or call["dim"] % len(size_of(call["self"])) != known.axis:
+        return False
+    kept = liveness.kept(known)
+    places = torch.arange(len(kept), device=kept.device)
+    planned = [place for place in places[_range(one)].tolist() if kept[place]]
+    return bool(places[kept][_range(other)].tolist() != planned)
+
+
+def _range(node: fx.Node) -> slice:
+    call = arguments_of(node)
+    return slice(*(concrete(call[name]) for name in ("start", "end", "step")))
 
 
 def _numbers(node: fx.Node) -> list[float]:

@@ -27,6 +27,22 @@ def test_nothing_else_may_be_set(path, attribute):
         check_names(Plan(attributes={path: {attribute: 1}}), NET)
 
 
+def test_the_features_of_a_head_may_be_set():
+    class Heads(nn.Module):
+        head_dim = 4
+
+    check_names(Plan(attributes={"": {"head_dim": 3}}), Heads())
+    with pytest.raises(ValueError, match="sets 'head_size'"):
+        check_names(Plan(attributes={"": {"head_size": 3}}), Heads())
+
+
+def test_nested_tensors_may_only_be_switched_off():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6, batch_first=True), 1)
+    check_names(Plan(attributes={"": {"use_nested_tensor": 0}}), encoder)
+    with pytest.raises(ValueError, match="sets 'use_nested_tensor'"):
+        check_names(Plan(attributes={"": {"use_nested_tensor": 1}}), encoder)
+
+
 def test_the_module_must_be_there():
     with pytest.raises(AttributeError):
         check_names(Plan(attributes={"9": {"in_features": 1}}), NET)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from torch import nn
 
 from vbdrop._torch_compat import ConvNd, flat_weight_names
-from vbdrop.analysis.layer_shapes import COUNTS, shape_of
+from vbdrop.analysis.layer_shapes import COUNTS, HEAD_SIZES, shape_of
 from vbdrop.analysis.rules.bilinear import FEATURES
 from vbdrop.compression.planning.plan import Plan
 from vbdrop.compression.planning.replaced_modules import NUMBERS
+from vbdrop.convert.fast_path import NESTED
 from vbdrop.layers import CountedNorm
 from vbdrop.layers.computed_weight import MARK, base_of
 from vbdrop.layers.unequal_recurrent import EQUAL, check_shapes
@@ -42,7 +43,9 @@ def check_names(plan: Plan, model: nn.Module) -> None:
             allowed |= set(NUMBERS)
         if isinstance(module, nn.Bilinear):
             allowed |= set(FEATURES)
-        allowed |= {name for name in COUNTS if type(getattr(module, name, None)) is int}
+        allowed |= {name for name in (*COUNTS, *HEAD_SIZES) if type(getattr(module, name, None)) is int}
+        if isinstance(module, nn.TransformerEncoder) and not numbers.get(NESTED):
+            allowed.add(NESTED)
         for name in numbers.keys() - allowed:
             raise ValueError(f"the plan sets {name!r} of the module {path!r}, a {type(module).__name__}.")
 

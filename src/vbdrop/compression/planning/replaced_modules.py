@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vbdrop.analysis.layer_shapes import owner
 from vbdrop.compression.planning.plan import Plan
+from vbdrop.convert.fast_path import NESTED, has_lost_nested_tensors
 from vbdrop.layers import CountedNorm, GatedNorm, OpenAttention
 from vbdrop.layers.attention import open_
 from vbdrop.layers.computed_weight import (
@@ -39,8 +40,8 @@ def counted_as(kind: str, count: int, from_end: int, scaled: int = 0) -> dict[st
 def note_replaced(plan: Plan, model: nn.Module) -> None:
     """Record the modules that were replaced in a model in a plan, so that they are replaced in a fresh model too.
 
-    These are counted norms, opened attentions (by the number of their heads), and layers that have lost the class that
-    computed their weight.
+    These are counted norms, opened attentions (by the number of their heads), layers that have lost the class that
+    computed their weight, and encoders that no longer use nested tensors.
 
     Example:
         >>> plan = Plan()
@@ -56,6 +57,8 @@ def note_replaced(plan: Plan, model: nn.Module) -> None:
             plan.attributes.setdefault(path, {})[MARK] = 1
         elif isinstance(module, OpenAttention):
             plan.attributes.setdefault(path, {}).setdefault("num_heads", module.num_heads)
+        elif has_lost_nested_tensors(module):
+            plan.attributes.setdefault(path, {})[NESTED] = 0
 
 
 def with_own_classes(plan: Plan, model: nn.Module) -> tuple[Plan, set[str]]:

@@ -94,6 +94,7 @@ COUNTED: dict[Any, Callable[[Writer, fx.Node], fx.Node]] = {
     aten.layer_norm.default: layer_norm,
     aten.group_norm.default: group_norm,
     aten.rms_norm.default: rms_norm,
+    aten.mean.default: mean,
     aten.mean.dim: mean,
 }
 """Operation -> how it is written with fewer channels."""
