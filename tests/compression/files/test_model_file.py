@@ -99,16 +99,30 @@ def test_a_small_model_is_rebuilt_exactly_in_a_fresh_instance(path, net):
     assert all(value.shape == small.model.state_dict()[name].shape for name, value in loaded.state_dict().items())
 
 
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(9, 9), nn.Linear(9, 9)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def test_weights_that_were_no_longer_tied_are_not_tied_silently(path):
+    model = Tied()
+    model.second.weight = nn.Parameter(torch.randn(9, 9))
+    small, _ = saved(path, model, torch.rand(2, 9))
+    with pytest.raises(FileFormatError, match=r"'first\.weight' and 'second\.weight' are one tensor"):
+        load(path, model=Tied())
+    fresh = Tied()
+    fresh.second.weight = nn.Parameter(torch.empty(9, 9))
+    assert torch.equal(outputs(load(path, model=fresh), torch.ones(1, 9)), outputs(small.model, torch.ones(1, 9)))
+
+
 def test_a_tied_tensor_is_stored_once_and_is_tied_again(path):
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(9, 9), nn.Linear(9, 9)
-            self.second.weight = self.first.weight
-
-        def forward(self, x):
-            return self.second(torch.relu(self.first(x)))
-
     model = Tied()
     with torch.no_grad():
         model.first.weight[2, 3] = 0

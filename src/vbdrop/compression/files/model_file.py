@@ -212,7 +212,22 @@ def _loaded(
     wanted = {name: value for name, value in small.state_dict().items() if name not in held}
     limits.check_dense(_bytes(wanted))
     state = from_stored({name: value for name, value in tensors.items() if name != LISTS}, header["tied"], wanted)
+    _check_tied(small, state)
     return filled(small, state, devices)
+
+
+def _check_tied(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Refuse different values for names that are one tensor in the model, which can hold only one of them."""
+    first: dict[int, str] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        other = first.setdefault(id(tensor), name)
+        if other == name or name not in state or other not in state:
+            continue
+        if state[name] is not state[other] and not torch.equal(state[name], state[other]):
+            raise FileFormatError(
+                f"{other!r} and {name!r} are one tensor in `model`, and the file has different values for them: untie "
+                "them in a fresh model, as they were in the one that was saved."
+            )
 
 
 def _bytes(state: Mapping[str, Any]) -> int:
